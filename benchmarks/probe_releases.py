@@ -2,12 +2,16 @@
 
     python benchmarks/probe_releases.py [--cache FOLDER] [VERSION ...]
     python benchmarks/probe_releases.py --operators [--cache FOLDER]
+    python benchmarks/probe_releases.py --shapes GRAPHS [--cache FOLDER] VERSION
 
 Installs every ONNX Runtime version that releases.toml names (CPU wheel from PyPI, without dependencies,
 into a folder of its own), then loads one-node models of rising ``ir_version`` and opset in a fresh
 process per version. A version that PyPI does not have is replaced by the nearest lower one, and marked.
 Prints the ``[onnxruntime]`` tables of releases.toml. With ``--operators`` it prints operators.toml: from
-which version on an operator has a CPU kernel, and is known at all, as each ONNX Runtime lists them itself.
+which version on an operator has a CPU kernel, is known at all, and has each attribute, as each ONNX Runtime
+lists them itself; the last two tables, of values and of shapes, are kept as they are. ``--shapes`` compares
+the output shapes that trb gives, for a release of that version, with those of that version, on each .onnx
+file below GRAPHS (the tests of the onnx package, say), as it is and without what it states of its outputs.
 Needs the network, numpy<2 (old wheels) and onnx.
 """
 
@@ -60,7 +64,23 @@ from onnxruntime.capi import onnxruntime_pybind11_state as state
 kernels = {(k.domain, k.op_name, *k.version_range)
            for k in state.get_all_opkernel_def() if k.provider == "CPUExecutionProvider"}
 schemas = {(s.domain, s.name) for s in state.get_all_operator_schema()}
-print(json.dumps([sorted(kernels), sorted(schemas)]))
+attributes = [(s.name, name) for s in state.get_all_operator_schema() if s.domain == "com.microsoft"
+              for name in s.attributes]
+print(json.dumps([sorted(kernels), sorted(schemas), sorted(attributes)]))
+"""
+SHAPES = """
+import json, sys
+import onnxruntime as ort
+options = ort.SessionOptions()
+options.log_severity_level = 4
+for line in sys.stdin:
+    try:
+        session = ort.InferenceSession(line.rstrip("\\n"), options, providers=["CPUExecutionProvider"])
+        tensors = (value for value in session.get_outputs() if value.type.startswith("tensor"))
+        shapes = {value.name: value.shape for value in tensors}
+    except Exception:
+        shapes = None
+    print(json.dumps(shapes), flush=True)
 """
 OPEN = 2**31 - 1
 """End of a kernel that is for exactly one version of its operator."""
@@ -117,11 +137,12 @@ def measure(version: str, target: Path) -> dict[str, int]:
 
 def kernels(
     target: Path, since: dict[tuple[str, str], set[int]]
-) -> tuple[set[tuple[str, str, int]], set[tuple[str, str]]]:
-    """(domain, operator, version of the operator) that the version in that folder runs; all it knows."""
+) -> tuple[set[tuple[str, str, int]], set[tuple[str, str]], set[tuple[str, str]]]:
+    """(domain, operator, version of the operator) that the version in that folder runs; all it knows;
+    and (operator, attribute) of com.microsoft."""
     argv = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(target)!r})\n{KERNELS}"]
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
-    entries, schemas = json.loads(done.stdout)
+    entries, schemas, attributes = json.loads(done.stdout)
     runs = {
         (domain, name, version)
         for domain, name, first, last in entries
@@ -129,7 +150,7 @@ def kernels(
         for version in since.get((domain, name), {first})
         if version == first or (last != OPEN and first <= version <= last)
     }
-    return runs, {(domain, name) for domain, name in schemas}
+    return runs, {(domain, name) for domain, name in schemas}, {(name, key) for name, key in attributes}
 
 
 def operators(versions: list[str], cache: Path) -> str:
@@ -142,11 +163,19 @@ def operators(versions: list[str], cache: Path) -> str:
         since.setdefault((schema.domain, schema.name), set()).add(schema.since_version)
     found: dict[tuple[str, str, int], str] = {}
     schemas_of: dict[tuple[str, str], str] = {}
+    attributes: dict[str, str] = {}
+    with_attributes: set[str] = set()
     available = published()
     for version in versions:
         if version not in available:
             continue
-        have, registered = kernels(install(version, cache), since)
+        have, registered, pairs = kernels(install(version, cache), since)
+        for name, key in sorted(pairs):
+            if name in with_attributes:
+                attributes.setdefault(f"{name}.{key}", version)
+            else:
+                attributes[f"{name}.{key}"] = ""  # as old as the operator
+        with_attributes |= {name for name, _ in pairs}
         own_domains = {entry for entry in registered if entry[0] not in ("", "ai.onnx.ml")}
         running = {(domain, name) for domain, name, _ in {*found, *have}}
         schemas_of |= dict.fromkeys(own_domains - schemas_of.keys() - running, version)
@@ -183,11 +212,66 @@ def operators(versions: list[str], cache: Path) -> str:
     for version in versions:
         names = sorted(_full_name(*entry) for entry, first in schemas_of.items() if first == version)
         lines += [f'"{version}" = {json.dumps(names)}'] if names else []
-    return "\n".join(lines) + "\n"
+    lines += [
+        "",
+        "[attributes]",
+        "# Attributes of com.microsoft's operators that came later than the operator.",
+    ]
+    for version in versions:
+        names = [name for name, first in attributes.items() if first == version]
+        lines += [f'"{version}" = {json.dumps(names)}'] if names else []
+    present = (Path(releases.__file__).with_name("operators.toml")).read_text(encoding="utf-8")
+    return "\n".join(lines) + "\n\n" + present[present.index("[values]") :]
 
 
 def _full_name(domain: str, name: str) -> str:
     return name if domain == "com.microsoft" else f"{domain}.{name}"
+
+
+def shapes(graphs: Path, version: str, cache: Path) -> int:
+    """Compare on each graph; how many outputs differ."""
+    import onnx
+
+    from triton_repo_builder.graph import reader, shape_inference
+    from triton_repo_builder.read import skeleton
+    from triton_repo_builder.read.signature import refine
+
+    release = next(each for each in releases.load().values() if each.onnxruntime == version)
+    start = f"import sys; sys.path.insert(0, {str(install(version, cache))!r})\n{SHAPES}"
+    child = subprocess.Popen(
+        [sys.executable, "-c", start], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    outputs = differ = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for number, source in enumerate(sorted(graphs.rglob("*.onnx"))):
+            model = onnx.load(source, load_external_data=False)
+            bare = Path(folder) / f"{number}.onnx"
+            del model.graph.value_info[:]
+            for value in model.graph.output:
+                value.type.tensor_type.ClearField("shape")
+            bare.write_bytes(model.SerializeToString())
+            for path in (source, bare):
+                child.stdin.write(f"{path}\n")
+                child.stdin.flush()
+                theirs = json.loads(child.stdout.readline())
+                if theirs is None:
+                    continue
+                graph = skeleton.read(path)
+                read = reader.signature(graph)
+                ours = refine(read, shape_inference.output_shapes(graph, read, release).sizes)
+                for spec in ours.outputs:
+                    if spec.name in theirs:
+                        outputs += 1
+                        sizes = [size if isinstance(size, int) else -1 for size in theirs[spec.name]]
+                        if list(spec.dims) != sizes:
+                            differ += 1
+                            print(f"{source} {spec.name}: {list(spec.dims)}, {version} has {sizes}")
+    child.stdin.close()
+    child.wait()
+    print(f"{outputs} outputs, {differ} differ")
+    return differ
 
 
 def main() -> None:
@@ -196,6 +280,7 @@ def main() -> None:
     )
     parser.add_argument("--cache", type=Path, help="keep the installed wheels here")
     parser.add_argument("--operators", action="store_true", help="print operators.toml")
+    parser.add_argument("--shapes", type=Path, metavar="GRAPHS", help="compare the shapes of outputs")
     parser.add_argument("versions", nargs="*", help="default: all that releases.toml names")
     args = parser.parse_args()
     wanted = args.versions or sorted({r.onnxruntime for r in releases.load().values()}, key=key)
@@ -203,6 +288,9 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as scratch:
             print(operators(wanted, args.cache or Path(scratch)), end="")
         return
+    if args.shapes:
+        with tempfile.TemporaryDirectory() as scratch:
+            raise SystemExit(1 if shapes(args.shapes, wanted[0], args.cache or Path(scratch)) else 0)
     available = published()
     with tempfile.TemporaryDirectory() as scratch:
         for version in wanted:

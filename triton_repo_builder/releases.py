@@ -52,6 +52,17 @@ class Release:
         known = first is not None and _order(first) <= _order(self.onnxruntime)
         return known or (domain == CONTRIB and self.runs(domain, operator, 1))
 
+    def takes(self, operator: str, attribute: str, value: int) -> bool:
+        """Whether its ONNX Runtime takes an attribute of one of ``CONTRIB``; ``value``: 0 for no integer."""
+        first = _attributes()
+        names = (f"{operator}.{attribute}", f"{operator}.{attribute}={value}")
+        return all(_order(first[name]) <= _order(self.onnxruntime) for name in names if name in first)
+
+    def infers(self, operator: str, opset: int) -> str:
+        """What its ONNX Runtime infers of an operator's answer: ``sizes``, ``rank`` or ``nothing``."""
+        since, first, older = _shapes().get(operator, (0, "", ""))
+        return "sizes" if not since or opset < since or _order(first) <= _order(self.onnxruntime) else older
+
 
 @cache
 def _document() -> dict[str, Any]:
@@ -65,14 +76,34 @@ def _first_versions() -> dict[str, str]:
 
 
 @cache
+def _attributes() -> dict[str, str]:
+    """Attributes, and values of them, that came later than their operator, of ``CONTRIB``."""
+    return _versions("attributes") | _versions("values")
+
+
+@cache
 def _known() -> dict[str, str]:
     """Operators of ONNX Runtime's own domains without a CPU kernel in the version that brought them."""
     return _versions("known")
 
 
 def _versions(table: str) -> dict[str, str]:
-    document = load_toml(_OPERATORS.read_text(encoding="utf-8"))
-    return {name: version for version, names in document[table].items() for name in names}
+    return {name: version for version, names in _operators()[table].items() for name in names}
+
+
+@cache
+def _shapes() -> dict[str, tuple[int, str, str]]:
+    """The operator set, the version that infers sizes, and what an older one infers."""
+    return {
+        operator: (int(since), version, older)
+        for version, entries in _operators()["shapes"].items()
+        for operator, since, older in ((*name.split(":"), older) for name, older in entries.items())
+    }
+
+
+@cache
+def _operators() -> dict[str, Any]:
+    return load_toml(_OPERATORS.read_text(encoding="utf-8"))
 
 
 def _order(version: str) -> tuple[tuple[int, ...], bool]:
@@ -108,6 +139,11 @@ def get(name: str) -> Release:
 def default() -> Release:
     """The default release: that of the embedded server."""
     return get(_document()["default"])
+
+
+def newest() -> Release:
+    """The newest known release."""
+    return [*load().values()][-1]
 
 
 def can_load(ir: int, opset: int) -> list[str]:

@@ -46,10 +46,30 @@ def some(names: Sequence[str], most: int = 20) -> str:
 
 
 def first_line(text: object) -> str:
-    """The first line of a message, or of an error's; empty if it has none. A cut is marked by ``…``."""
-    line = next(iter(str(text).strip().splitlines()), "").rstrip()
+    """The first line of a message, or of an error's, and those that it is wrapped to; empty if it has none.
+
+    A list or a code block that the line only announces is left out, with its announcement. A message that is
+    too long ends with a sentence, or else in ``…``.
+    """
+    lines = [line.rstrip() for line in str(text).strip().splitlines()]
+    line = lines[0] if lines else ""
+    for more in lines[1:]:
+        # Prose that is wrapped goes on with a small letter.
+        if not more[:1].islower() or line.endswith((".", ":", ";")):
+            break
+        line += f" {more}"
     if not line and isinstance(text, BaseException):
         line = type(text).__name__
-    if len(line) <= LONGEST:
+    if len(lines) > 1 and line.endswith(":") and ". " in line:
+        line = line[: line.rindex(". ") + 1]
+    return shortened(line, LONGEST)
+
+
+def shortened(line: str, most: int) -> str:
+    """A message of at most ``most`` characters: whole sentences, or words and ``…``."""
+    if len(line) <= most:
         return line
-    return f"{line[:LONGEST].rsplit(' ', 1)[0]} …"
+    start = line[:most]
+    if ". " in start:
+        return start[: start.rindex(". ") + 1]
+    return f"{start.rsplit(' ', 1)[0]} …"

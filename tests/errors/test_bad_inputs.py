@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,9 @@ from triton_repo_builder.errors import Code
 
 Case = Callable[[Path], list[str]]
 CASES: dict[str, tuple[Case, Code, str]] = {}
+SAFETENSORS = b"\x40\x00\x00\x00\x00\x00\x00\x00" + b'{"a": {"dtype": "F32"}}' + bytes(99)
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 123\n"
-OPTIMUM = "export the model to ONNX first, e.g. with 'optimum-cli export onnx'"
+OPTIMUM = "export the model to ONNX first, e.g. optimum-cli export onnx --model NAME FOLDER"
 SIZES_AGAIN = "copy or download the model again and compare sizes"
 
 
@@ -51,7 +53,8 @@ FOREIGN = {
         b"PK\x03\x04\x14\x00" + bytes(400),
         ": it looks like a zip archive, perhaps a PyTorch checkpoint (.pt, .bin)",
     ),
-    "safetensors": (b"\x40\x00\x00\x00\x00\x00\x00\x00" + b'{"a": {"dtype": "F32"}}' + bytes(99), ""),
+    "safetensors": (SAFETENSORS, ": it looks like a safetensors file, weights without a graph"),
+    "gguf": (b"GGUF\x03\x00\x00\x00" + bytes(99), ": it looks like a GGUF file, weights for llama.cpp"),
     "html": (b"<!DOCTYPE html>\n<html>", ": it looks like an HTML or XML page, perhaps a failed download"),
     "json": (b'{"error": "not found"}', ": it looks like a JSON file"),
     "pickle": (b"\x80\x02}q\x00." * 9, ": it looks like a Python pickle"),
@@ -71,6 +74,137 @@ for _name, (_content, _looks) in FOREIGN.items():
     case(_name, Code.NOT_ONNX, f"{{folder}}/m.onnx: this is not an ONNX model{_looks}", OPTIMUM)(
         _foreign(_content)
     )
+
+CONVERTED = {
+    "ort": (b"\x18\x00\x00\x00ORTM" + bytes(99), "a model in ONNX Runtime's own format (.ort)"),
+    "engine": (b"ftrt" + bytes(99), "a TensorRT engine"),
+}
+for _name, (_content, _looks) in CONVERTED.items():
+    case(
+        _name,
+        Code.NOT_ONNX,
+        f"{{folder}}/m.onnx: this is not an ONNX model: it looks like {_looks}",
+        "name the .onnx file that it was made from: it cannot be made an ONNX model again",
+    )(_foreign(_content))
+
+
+case(
+    "tflite",
+    Code.NOT_ONNX,
+    "{folder}/m.onnx: this is not an ONNX model: it looks like a TensorFlow Lite model",
+    "convert it: pip install tf2onnx && python -m tf2onnx.convert --tflite {folder}/m.onnx --output "
+    "{folder}/m.tf.onnx",
+)(_foreign(b"\x1c\x00\x00\x00TFL3" + bytes(99)))
+
+
+@case(
+    "archive",
+    Code.NOT_ONNX,
+    "{folder}/my model.tar.gz: this is not an ONNX model: it looks like a gzip archive (.tar.gz), perhaps "
+    "one of SageMaker",
+    "unpack it: mkdir '{folder}/my model-unpacked' && tar -xf '{folder}/my model.tar.gz' -C "
+    "'{folder}/my model-unpacked' && trb build --model '{folder}/my model-unpacked'",
+)
+def archive(folder: Path) -> list[str]:
+    with tarfile.open(folder / "my model.tar.gz", "w:gz") as file:
+        file.add(tiny.tensor_model(folder / "m.onnx"), "model/1/model.onnx")
+    return model(folder / "my model.tar.gz")
+
+
+@case(
+    "archive-in-the-folder",
+    Code.NOT_FOUND,
+    "{folder}/in: no .onnx file in this folder; m.tar looks like a tar archive",
+    "unpack it: mkdir {folder}/in/m-unpacked && tar -xf {folder}/in/m.tar -C {folder}/in/m-unpacked && "
+    "trb build --model {folder}/in/m-unpacked",
+)
+def archive_in_the_folder(folder: Path) -> list[str]:
+    (folder / "in").mkdir()
+    with tarfile.open(folder / "in" / "m.tar", "w") as file:
+        file.add(tiny.tensor_model(folder / "m.onnx"), "m.onnx")
+    return model(folder / "in")
+
+
+@case(
+    "model-further-down",
+    Code.NOT_FOUND,
+    "{folder}/in: no .onnx file in this folder, but net/1/model.onnx below it",
+    "name one, e.g. --model {folder}/in/net/1",
+)
+def model_further_down(folder: Path) -> list[str]:
+    tiny.tensor_model(folder / "in" / "net" / "1" / "model.onnx")
+    return model(folder / "in")
+
+
+@case(
+    "weights-of-a-model",
+    Code.NOT_FOUND,
+    "{folder}/ner: no .onnx file in this folder; model.safetensors looks like a safetensors file, weights "
+    "without a graph",
+    "export it: optimum-cli export onnx --model {folder}/ner --task token-classification ner-onnx",
+)
+def weights_of_a_model(folder: Path) -> list[str]:
+    (folder / "ner").mkdir()
+    (folder / "ner" / "config.json").write_text('{"architectures": ["BertForTokenClassification"]}')
+    (folder / "ner" / "model.safetensors").write_bytes(SAFETENSORS)
+    return model(folder / "ner")
+
+
+@case(
+    "weights-with-a-damaged-config",
+    Code.NOT_FOUND,
+    "{folder}: no .onnx file in this folder; m.gguf looks like a GGUF file, weights for llama.cpp",
+    "export it: optimum-cli export onnx --model {folder} --task feature-extraction in-onnx",
+)
+def weights_with_a_damaged_config(folder: Path) -> list[str]:
+    (folder / "config.json").write_text('{"architectures": 5}')
+    (folder / "m.gguf").write_bytes(b"GGUF")
+    return model(folder)
+
+
+@case(
+    "encoder-and-decoder",
+    Code.UNSUPPORTED_MODEL,
+    "{folder}/whisper: this model (whisper) is an encoder and a decoder in several graphs, and generates "
+    "text: trb builds no text generation",
+    "serve it with vLLM or TensorRT-LLM, or one graph as plain tensors with "
+    "--file onnx/encoder_model.onnx --task tensor",
+)
+def encoder_and_decoder(folder: Path) -> list[str]:
+    for name in ("encoder_model", "decoder_model", "decoder_model_merged"):
+        tiny.tensor_model(folder / "whisper" / "onnx" / f"{name}.onnx")
+    (folder / "whisper" / "config.json").write_text('{"model_type": "whisper"}')
+    return model(folder / "whisper")
+
+
+@case(
+    "decoder-in-two-graphs",
+    Code.UNSUPPORTED_MODEL,
+    "{folder}/gpt2: this model is a decoder in several graphs, and generates text: trb builds no text "
+    "generation",
+    "serve it with vLLM or TensorRT-LLM, or one graph as plain tensors with "
+    "--file decoder_model.onnx --task tensor",
+)
+def decoder_in_two_graphs(folder: Path) -> list[str]:
+    for name in ("decoder_model", "decoder_with_past_model"):
+        tiny.tensor_model(folder / "gpt2" / f"{name}.onnx")
+    return model(folder / "gpt2")
+
+
+@case(
+    "encoder-and-decoder-by-config",
+    Code.UNSUPPORTED_MODEL,
+    "{folder}/t5: this model (t5) is an encoder and a decoder in several graphs, and generates "
+    "text: trb builds no text generation",
+    "serve it with vLLM or TensorRT-LLM, or one graph as plain tensors with "
+    "--file t5-encoder.onnx --task tensor",
+)
+def encoder_and_decoder_by_config(folder: Path) -> list[str]:
+    for name in ("t5-encoder", "t5-decoder"):
+        tiny.tensor_model(folder / "t5" / f"{name}.onnx")
+    (folder / "t5" / "config.json").write_text('{"model_type": "t5", "is_encoder_decoder": true}')
+    return model(folder / "t5")
+
 
 case("empty", Code.NOT_ONNX, "{folder}/m.onnx: the file is empty", "export the model again")(_foreign(b""))
 case(
@@ -265,7 +399,7 @@ def bfloat16(folder: Path) -> list[str]:
     "sequence-output",
     Code.UNSUPPORTED_TYPE,
     "{folder}/m.onnx: output 'Y' is a sequence; Triton carries only tensors",
-    "export without it (skl2onnx: options={'zipmap': False}; onnxmltools for LightGBM: zipmap=False)",
+    "export the model with plain tensor outputs",
 )
 def sequence(folder: Path) -> list[str]:
     nodes = [t.node("SequenceConstruct", ["X"], ["Y"])]
@@ -337,6 +471,33 @@ def unknown_operator(folder: Path) -> list[str]:
     nodes = [t.node("NoSuchOp", ["X"], ["Y"])]
     (folder / "m.onnx").write_bytes(t.model(nodes, [t.tensor("X", ["n", 2])], [t.tensor("Y", ["n", 2])]))
     return ["--model", str(folder / "m.onnx")]
+
+
+def _of_domain(domain: str, *options: str) -> Case:
+    def write(folder: Path) -> list[str]:
+        nodes = [t.node("Op", ["X"], ["Y"], domain=domain)]
+        tensors = [t.tensor("X", ["n", 2])], [t.tensor("Y", ["n", 2])]
+        (folder / "m.onnx").write_bytes(t.model(nodes, *tensors, domains=[domain]))
+        return ["--model", str(folder / "m.onnx"), *options]
+
+    return write
+
+
+for _domain, _library, _file in (
+    ("ai.onnx.contrib", "the library of onnxruntime-extensions", "libortextensions.so"),
+    ("my.ops", "a library of their own", "LIBRARY.so"),
+):
+    for _options in ((), ("--no-golden",), ("--task", "tensor")):
+        case(
+            " ".join(("operators-of", _domain, *_options)),
+            Code.UNSUPPORTED_MODEL,
+            f"{{folder}}/m.onnx: its operators {_domain}:Op need {_library}, which trb does not put into a "
+            "repository",
+            "export the model without them (a tokenizer or image steps in the graph: trb adds them), or "
+            f"write its config.pbtxt by hand with "
+            f'model_operations {{ op_library_filename: "/opt/{_file}" }}, '
+            "the path in the server",
+        )(_of_domain(_domain, *_options))
 
 
 # --- tokenizers --------------------------------------------------------------------------------------

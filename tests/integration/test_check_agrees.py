@@ -117,9 +117,15 @@ REFUSED = [
     "python-class-missing-if-false",
     "python-class-missing-in-function",
     "python-environment-no-activate",
-    "python-environment-relative",
     "python-class-missing-constant",
     "python-parameter",
+    "python-raises-config-args",
+    "python-raises-config-attribute",
+    "python-raises-config-by-name",
+    "python-raises-config-get",
+    "python-raises-config-list",
+    "python-raises-config-parameter",
+    "python-raises-config-text",
     "python-signature",
     "python-syntax",
     "python-syntax-return",
@@ -224,7 +230,10 @@ REFUSED_OTHERWISE = [
     "model-filename-outside",
     "python-environment",
     "python-environment-model",
+    "python-environment-folder-in-archive",
     "python-environment-no-archive",
+    "python-environment-relative",
+    "python-environment-zip",
     "python-import-initialize",
     "python-import-helper",
     "python-import-name",
@@ -235,6 +244,7 @@ REFUSED_OTHERWISE = [
     "python-name-instance",
     "python-name-range",
     "python-raises",
+    "python-raises-config-output",
     "python-raises-default",
     "python-raises-division",
     "python-raises-finally",
@@ -252,7 +262,9 @@ REFUSED_OTHERWISE = [
 ]
 ONLY_WARNED = ("batch-strategy", "python-environment", "python-import")
 """An absolute path, a module: they may be there where the server is."""
-GOOD_ONES = [name for name in ACCEPTED_ONES if not name.startswith(("onnx-", "relocated", "name-"))]
+GOOD_ONES = [
+    name for name in ACCEPTED_ONES if not name.startswith(("onnx-", "relocated", "name-", "parameters-"))
+]
 """An agent is a library, which the server of the tests has none of; the ONNX ones need the C++ backend, and a
 name that a URL must encode cannot be loaded by its name: HTTP does not decode it."""
 
@@ -295,8 +307,9 @@ class Bench:
             self._restart()
             return self._judge(name, folder)
         finally:
-            # A server that has refused a state may die, or hang, at the next load.
-            if name.startswith("sequence-state"):
+            # A server that has refused a state may die, or hang, at the next load; one that could not unpack
+            # an archive unpacks no other.
+            if name.startswith(("sequence-state", "python-environment-no-archive", "python-environment-zip")):
                 self._restart()
 
     def _restart(self) -> None:

@@ -47,6 +47,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made.add_tensor_model(root, "tensor", 4)
     made.add_tensor_model(root, "single", 0)
     made.add_tensor_model(root, "centred", 4, "centred over the batch")
+    made.add_stream(root, "stream")
     return root
 
 
@@ -298,6 +299,18 @@ def test_tensor_endpoints_without_cases(smoke: Smoke, repository: Path, tmp_path
     code, text = smoke(root, "--endpoint", "centred", "--no-cases", "--json")
     assert code == Code.FAILED_CHECKS.exit
     assert {"in a batch", "batch limit"} == {check["group"] for check in failed(text)}
+
+
+def test_a_decoupled_endpoint_is_skipped_and_counted(smoke: Smoke, repository: Path, tmp_path: Path) -> None:
+    root = copy(repository, tmp_path / "repository")
+    (root / "manifest.json").unlink()
+    code, text = smoke(root, "--endpoint", "stream", "--json")
+    report = json.loads(text)
+    skipped = {check["group"]: check["detail"] for check in report["checks"] if check["status"] == "skipped"}
+    assert (code, report["counts"]["skipped"], report["parity_proven"]) == (0, 4, False), text
+    assert skipped.keys() == {"golden cases", "in a batch", "concurrent clients", "malformed requests"}
+    assert all(detail.startswith("decoupled: ") for detail in skipped.values())
+    assert "4 skipped" in smoke(root, "--endpoint", "stream")[1]
 
 
 def test_unreadable_golden_cases_are_an_error_unless_left_out(

@@ -20,8 +20,8 @@ from onnx import FunctionProto, GraphProto, TensorProto, helper, numpy_helper
 
 from triton_repo_builder import process
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.golden import isolated, original
-from triton_repo_builder.graph import reader
+from triton_repo_builder.golden import original
+from triton_repo_builder.graph import isolated, reader
 from triton_repo_builder.read import tokenizer_limits, wire
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
@@ -102,7 +102,7 @@ def children() -> set[int]:
     found = set()
     for place in Path("/proc").iterdir():
         try:
-            if b"golden.sessions" in (place / "cmdline").read_bytes():
+            if b"graph.sessions" in (place / "cmdline").read_bytes():
                 found.add(int(place.name))
         except (OSError, ValueError):
             continue
@@ -235,7 +235,7 @@ def test_it_imports_nothing_of_the_current_folder(tmp_path: Path, monkeypatch: p
     for name in ("numpy", "onnxruntime", "json", "runpy"):
         (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'marker')!r}, 'w')\nraise SystemExit\n")
     monkeypatch.chdir(tmp_path)
-    child, connection = process.spawn_python("triton_repo_builder.golden.sessions", str(4 * GIB))
+    child, connection = process.spawn_python("triton_repo_builder.graph.sessions", str(4 * GIB))
     connection.send(("version", (), ()))
     kind, version = connection.recv()
     connection.close()

@@ -174,3 +174,30 @@ def add_tensor_model(root: Path, name: str, max_batch_size: int, defect: str = "
         "instance_group [{ kind: KIND_CPU count: 1 }]\n"
         f'parameters {{ key: "defect" value {{ string_value: "{defect}" }} }}\n'
     )
+
+
+STREAM_MODEL = """
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            x = pb_utils.get_input_tensor_by_name(request, "X").as_numpy()
+            for _ in range(3):
+                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("Y", x)]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+
+
+def add_stream(root: Path, name: str) -> None:
+    """A decoupled model, which answers three times."""
+    (root / name / "1").mkdir(parents=True)
+    (root / name / "1" / "model.py").write_text(STREAM_MODEL)
+    (root / name / "config.pbtxt").write_text(
+        'backend: "python"\nmodel_transaction_policy { decoupled: true }\n'
+        'input [{ name: "X" data_type: TYPE_FP32 dims: [2] }]\n'
+        'output [{ name: "Y" data_type: TYPE_FP32 dims: [2] }]\n'
+        "instance_group [{ kind: KIND_CPU count: 1 }]\n"
+    )

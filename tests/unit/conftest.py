@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 
 from triton_repo_builder import hardware, process
-from triton_repo_builder.golden import isolated, sessions
+from triton_repo_builder.graph import isolated, sessions
 from triton_repo_builder.hardware import Hardware
 
 # The same examples everywhere, and no limit on time: a busy machine is no bug.

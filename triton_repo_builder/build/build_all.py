@@ -110,8 +110,12 @@ def _below(root: Path, folder: Path, seen: set[Path]) -> list[DiscoveredModel]:
 
 def _name(root: Path, place: Path) -> str:
     """A name from the whole path below the root: no neighbour changes it; empty for the root itself."""
-    parts = place.relative_to(root).parts
-    return source.clean_name("_".join(parts)) if parts else ""
+    parts = source.without_commits(place.relative_to(root).parts)
+    names = [
+        part.removeprefix(source.CACHED).replace("--", "_") if part.startswith(source.CACHED) else part
+        for part in parts
+    ]
+    return source.clean_name("_".join(names)) if names else ""
 
 
 def options_for(

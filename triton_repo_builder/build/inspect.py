@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from triton_repo_builder import releases, tasks
+from triton_repo_builder.build import limits
 from triton_repo_builder.errors import TrbError
-from triton_repo_builder.graph import reader
+from triton_repo_builder.graph import reader, soundness
 from triton_repo_builder.read import slow_tokenizer, tokenizer
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.read.signature import TensorSpec
@@ -26,6 +27,8 @@ class Inspection:
     """Releases that load the file as it is."""
     after_lowering: tuple[str, ...]
     """Releases that load what ``trb build`` writes; it lowers the IR version if needed."""
+    fault: str
+    """What the newest release refuses in a graph that no release loads, if that is not its opset."""
     max_length: int | None
     max_length_from: str
     problem: TrbError | None
@@ -38,6 +41,7 @@ def inspect(path: Path, given: Given = reader.NOTHING) -> Inspection:
     problem: TrbError | None = None
     task, reason = "tensor", ""
     try:
+        limits.check_libraries(src, releases.default())
         module, reason = tasks.choose(src, None)
         task = module.NAME
         tasks.tensor.check_types(src)
@@ -47,13 +51,19 @@ def inspect(path: Path, given: Given = reader.NOTHING) -> Inspection:
         module.plan(src, BuildOptions(model=path))
     except TrbError as error:
         problem = error
+    able = releases.can_load(0, signature.opset)
+    sound = soundness.sound_in(src.skeleton, able) if able else ()
+    fault = next(soundness.faults(src.skeleton, releases.newest()), "") if able and not sound else ""
     length, length_from = tokenizer.max_length(src.tokenizer.parent) if src.tokenizer else (None, "")
     return Inspection(
         source=src,
         task=task,
         task_reason=reason,
-        releases=tuple(releases.can_load(signature.ir_version, signature.opset)),
-        after_lowering=tuple(releases.can_load(0, signature.opset)),
+        releases=tuple(
+            name for name in releases.can_load(signature.ir_version, signature.opset) if name in sound
+        ),
+        after_lowering=sound,
+        fault=fault,
         max_length=length,
         max_length_from=length_from,
         problem=problem,

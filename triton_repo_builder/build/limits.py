@@ -10,6 +10,7 @@ from triton_repo_builder.read.source import Source
 from triton_repo_builder.releases import Release
 
 CACHES_ENSEMBLES = "ensemble_response_cache"
+EXTENSIONS = ("ai.onnx.contrib:", "com.microsoft.extensions:")
 SHOWN = 5
 """Operators that a message names."""
 
@@ -47,6 +48,25 @@ def check_operators(source: Source, release: Release) -> None:
         f"{', '.join(missing[:SHOWN])}{' and others' if len(missing) > SHOWN else ''}",
         where=str(source.path),
         remedy=remedy + ("" if able else "; no known release has one, but --device gpu may"),
+    )
+
+
+def check_libraries(source: Source, release: Release) -> None:
+    """``TrbError`` UNSUPPORTED_MODEL if ONNX Runtime needs a library for some of the operators."""
+    missing = operators.of_libraries(source.skeleton, release)
+    if not missing:
+        return
+    extensions = any(name.startswith(EXTENSIONS) for name in missing)
+    library = "the library of onnxruntime-extensions" if extensions else "a library of their own"
+    file = "libortextensions.so" if extensions else "LIBRARY.so"
+    raise TrbError(
+        Code.UNSUPPORTED_MODEL,
+        f"its operators {', '.join(missing[:SHOWN])}{' and others' if len(missing) > SHOWN else ''} need "
+        f"{library}, which trb does not put into a repository",
+        where=str(source.path),
+        remedy="export the model without them (a tokenizer or image steps in the graph: trb adds them), or "
+        "write its config.pbtxt by hand with "
+        f'model_operations {{ op_library_filename: "/opt/{file}" }}, the path in the server',
     )
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from triton_repo_builder import hardware, releases, tasks
 from triton_repo_builder.build import limits
 from triton_repo_builder.errors import TrbError
-from triton_repo_builder.golden import isolated, original
+from triton_repo_builder.golden import original
 from triton_repo_builder.golden.original import OriginalModel
-from triton_repo_builder.graph import reader, shape_inference
+from triton_repo_builder.graph import isolated, reader, shape_inference
 from triton_repo_builder.hardware import Hardware
 from triton_repo_builder.plan import defaults
 from triton_repo_builder.plan.endpoint import Request, check_graph_batches
@@ -56,6 +56,7 @@ def requested(
     name = stated_name or source.check_name(source.default_name(read.path))
     release = releases.get(options.triton_release) if options.triton_release else releases.default()
     limits.check_release(read, release)
+    limits.check_libraries(read, release)
     machine = machine or hardware.here()
     if not defaults.on_gpu(options, machine):
         limits.check_operators(read, release)
@@ -66,14 +67,15 @@ def requested(
     if options.golden:
         progress("loading the original model")
         model = original.load(summed, gpu=defaults.on_gpu(options, machine))
-    shapes = original.output_shapes(model) if model else shape_inference.output_shapes(read.skeleton)
-    src = replace(summed, signature=refine(summed.signature, shapes))
+    opened = model.session if model else None
+    shapes = shape_inference.output_shapes(read.skeleton, read.signature, release, opened)
+    src = replace(summed, signature=refine(summed.signature, shapes.sizes))
     limits.check_sizes(src)
 
     suited, guess = tasks.choose(src, options.task)
     if suited.KIND is Kind.TENSOR:
         exported = reader.as_exported(src)
-        src = replace(exported, signature=refine(exported.signature, shapes))
+        src = replace(exported, signature=refine(exported.signature, shapes.sizes))
     task: Task = raw_outputs if options.raw_output and suited.KIND is Kind.TEXT else suited
     if options.response_cache:
         limits.check_response_cache(release, ensemble=task.KIND is not Kind.TENSOR)

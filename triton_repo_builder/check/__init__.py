@@ -12,6 +12,7 @@ from triton_repo_builder.check.finding import Finding, arrange
 from triton_repo_builder.check.image import STOCK, Image
 from triton_repo_builder.check.policies import Policy
 from triton_repo_builder.check.rules import (
+    backend_parameters,
     batching,
     ensemble_flow,
     ensemble_steps,
@@ -25,6 +26,7 @@ from triton_repo_builder.check.rules import (
     sequences,
     syntax,
     tensors,
+    unparsed,
     warmup,
 )
 from triton_repo_builder.errors import Code, TrbError
@@ -48,6 +50,7 @@ RULES: dict[str, Rule] = {
     "tensors": tensors.check,
     "warmup": warmup.check,
     "onnx_models": onnx_models.check,
+    "backend_parameters": backend_parameters.check,
     "python_models": python_models.check,
     "ensembles": ensembles.check,
     "ensemble_steps": ensemble_steps.check,
@@ -124,6 +127,7 @@ def _all(
 def _model(repo: RepositoryContext, model: Model) -> Iterator[Finding]:
     if model.error is not None:
         yield syntax.finding(model)
+        yield from readable(model.path, lambda: unparsed.check(repo, model))
     elif (model.path / CONFIG).is_dir():
         message = "config.pbtxt is a folder: the server dies when it reads it as a file"
         yield report("config-folder", str(model.path / CONFIG), message)

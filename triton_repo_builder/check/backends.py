@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.repository import Model
-from triton_repo_builder.repository.config import PLATFORMS
+from triton_repo_builder.repository.config import CONFIG, PLATFORMS
+from triton_repo_builder.repository.model import VERSION
 
 FILES = {
     "model.graphdef": "tensorflow",
@@ -32,6 +40,41 @@ MISSPELT = {
     "torch": 'backend: "pytorch"',
     "trt": 'backend: "tensorrt"',
 }
+
+
+def refuse_model(place: Path) -> None:
+    """Raise ``TrbError`` for a model's folder, or what is in it: its repository is the folder above."""
+    here = Path(os.path.normpath(place.absolute()))
+    model = next((way for way in (here, *here.parents[:2]) if _is_model(way)), None)
+    if model is None or any(_is_model(entry) for entry in _folders(here)):
+        return
+    # A folder of another kind may hold a repository beside a stray config.pbtxt.
+    inner = here.relative_to(model).parts[:1]
+    if inner and here.exists() and not (inner[0] == CONFIG or VERSION.fullmatch(inner[0])):
+        return
+    above = str(model.parent) if place.is_absolute() else os.path.relpath(model.parent)
+    raise TrbError(
+        Code.REPOSITORY_UNREADABLE,
+        f"belongs to the model '{model.name}', and is not a repository",
+        where=str(place),
+        remedy=f"name the folder above the model's: trb check {shlex.quote(above)}",
+    )
+
+
+def _is_model(folder: Path) -> bool:
+    """Whether a folder has what a model has: a configuration, or a version with a model file."""
+    versions = [entry for entry in _folders(folder) if VERSION.fullmatch(entry.name)]
+    with suppress(OSError):
+        return (folder / CONFIG).is_file() or any(
+            (entry / name).exists() for entry in versions for name in FILES
+        )
+    return False
+
+
+def _folders(folder: Path) -> list[Path]:
+    with suppress(OSError):
+        return [entry for entry in folder.iterdir() if entry.is_dir()]
+    return []
 
 
 def gone(backend: str, release: str) -> str:
@@ -73,10 +116,24 @@ def backend_of(model: Model) -> str:
 
 def filename_of(model: Model, backend: str) -> str | None:
     """The file a version directory must hold; None if the backend needs none or is unknown."""
-    named = model.config.default_model_filename
-    if named or model.config.has("cc_model_filenames"):
-        return named or None
+    if named := model.config.default_model_filename:
+        return named
     if backend == "tensorflow":
         graphdef = model.config.platform == "tensorflow_graphdef"
         return "model.graphdef" if graphdef else "model.savedmodel"
-    return next((name for name, owner in FILES.items() if owner == backend), None)
+    usual = next((name for name, owner in FILES.items() if owner == backend), None)
+    folders = [model.path / str(version) for version in model.selected]
+    if by_capability(model, backend) and not any(usual and (folder / usual).exists() for folder in folders):
+        return None
+    return usual
+
+
+def by_capability(model: Model, backend: str) -> Mapping[str, str]:
+    """The files by compute capability (``7.5``) that an instance on a GPU prefers to the usual one.
+
+    BackendModelInstance of the backend library; the Python backend does not read them, nor does the CPU.
+    """
+    kinds = {group.get("kind", "KIND_AUTO") for group in model.config.messages("instance_group")}
+    on_gpu = not kinds or bool(kinds & {"KIND_AUTO", "KIND_GPU"})
+    stated: Mapping[str, str] = model.config.raw.get("cc_model_filenames", {})
+    return stated if on_gpu and backend != "python" else {}

@@ -55,7 +55,7 @@ _LAYOUT = _group(
     ("error", "platform-unknown", "No backend follows from `backend`, `platform` or the files.",
      'set backend: "onnxruntime" or "python", or platform: "ensemble"'),
     ("error", "platform-backend-pair", "`platform` belongs to another backend.",
-     "drop platform"),
+     "keep the one of the two that fits the model's file"),
     ("error", "backend-unknown", "A name that is not a backend.",
      "use the backend's own name"),
     ("warning", "backend-custom", "A backend that the stock image does not have.",
@@ -76,7 +76,7 @@ _LAYOUT = _group(
      "put a placeholder file in it, such as .gitkeep"),
     ("error", "model-file-missing", "The version directory has no model file of the expected name.",
      "put the file there, or set default_model_filename"),
-    ("error", "model-filename", "`default_model_filename` that the backend cannot load.",
+    ("error", "model-filename", "`default_model_filename`, or an entry of `cc_model_filenames`, of no use.",
      "name a file of the version's folder; a Python model is one module: name.py"),
     ("error", "link-dangling", "A link that leads nowhere, at the top or among a model's own entries.",
      "remove the link, or put its target there"),
@@ -107,7 +107,7 @@ _BATCHING = _group(
     ("error", "cache-unsupported", "`response_cache` on a decoupled or sequence model.",
      "drop response_cache"),
     ("error", "batch-strategy",
-     "`TRITON_BATCH_STRATEGY_PATH` with sequence batching, or not there (an absolute path: a warning).",
+     "`TRITON_BATCH_STRATEGY_PATH` with sequence batching, or not there (a warning).",
      "put the library at that path"),
     ("error", "sequence-control", "A control of `sequence_batching` that the server refuses.",
      "each kind once, each tensor once, with its two values (a type for CONTROL_SEQUENCE_CORRID)"),
@@ -155,8 +155,8 @@ _TENSORS = _group(
      "drop is_shape_tensor"),
     ("error", "tensor-non-linear", "`is_non_linear_format_io` outside TensorRT, or without 3 dims.",
      "drop is_non_linear_format_io"),
-    ("error", "tensor-duplicate", "A name declared twice, which the server does not notice.",
-     "declare each tensor once; the other one can never be sent or asked for"),
+    ("error", "tensor-duplicate", "An input declared twice: every request fails; an output: a warning.",
+     "declare each tensor once; no request can send it twice"),
     ("error", "batch-input", "A `batch_input` with a wrong source, type or target.",
      "one source_input that is an input, TYPE_INT32 or TYPE_FP32, and a target that is not an input"),
     ("error", "batch-output", "A `batch_output` with a wrong source or target.",
@@ -186,12 +186,13 @@ _ONNX = _group(
      "An operator without a CPU kernel in the release's ONNX Runtime; a warning if a GPU may run it.",
      "serve with a release whose ONNX Runtime has it, export without it, or run it on a GPU"),
     ("error", "onnx-library",
-     "A library of operators that is not there; an absolute path, which the image may have: a warning.",
+     "A library of operators that is not there; one outside of the repository: a warning.",
      "put it at that path in the image"),
     ("warning", "onnx-decoupled", "`decoupled` on an ONNX model.",
      "drop model_transaction_policy"),
     ("error", "onnx-kind", "A graph input or output that is a sequence or a map.",
-     "export tensors only (skl2onnx, onnxmltools: without ZipMap)"),
+     "export tensors only (skl2onnx, onnxmltools: without ZipMap; else trb build --model FILE prints a line "
+     "that takes it out)"),
     ("error", "onnx-batch-axis", "Batching is on and the graph fixes the first axis of a tensor.",
      "export with a dynamic first axis on every tensor, or set max_batch_size: 0 and write full dims"),
     ("warning", "onnx-completed", "The server completes the config in a way that may surprise.",
@@ -208,14 +209,19 @@ _ONNX = _group(
      "cast at the graph's edge"),
     ("error", "onnx-shape", "`dims` do not fit the graph's shape.",
      "copy the dims from the graph, without the first one if max_batch_size is above 0"),
-    ("warning", "onnx-shape-open", "A size that only ONNX Runtime can infer: its operator is not ONNX's.",
-     "state the shape in the graph, or copy what onnxruntime's get_outputs() prints"),
     ("error", "onnx-scalar", "A scalar tensor with other dims than [1].",
      "write dims: [ 1 ] and max_batch_size: 0"),
     ("warning", "onnx-scalar-batch", "A scalar tensor on a model that batches.",
      "set max_batch_size: 0, or give the tensor a batch axis"),
     ("error", "onnx-ragged", "`allow_ragged_batch` on a graph input that is not of rank 1.",
      "the graph must take a flat [-1] tensor and lengths ('trb build' makes one), or drop the flag"),
+)  # fmt: skip
+
+_BACKENDS = _group(
+    "Other backends",
+    ("error", "backend-option",
+     "A parameter of a TensorRT, OpenVINO or PyTorch model with a value that its backend refuses.",
+     "correct the parameter's value"),
 )  # fmt: skip
 
 _PYTHON = _group(
@@ -243,7 +249,7 @@ _PYTHON = _group(
     ("error", "python-parameter", "A parameter with a value that the backend does not take.",
      "write yes or no"),
     ("error", "python-environment",
-     "`EXECUTION_ENV_PATH` that is missing (an absolute path: a warning), or no environment.",
+     "`EXECUTION_ENV_PATH` that is not in the model's folder (outside of it: a warning), or no environment.",
      "put the archive of conda-pack into the model's folder and write $$TRITON_MODEL_DIRECTORY/env.tar.gz"),
 )  # fmt: skip
 
@@ -316,8 +322,8 @@ _LIVE = _group(
 )  # fmt: skip
 
 CODES: dict[str, Code] = {
-    **_TEXT, **_LAYOUT, **_BATCHING, **_WARMUP, **_TENSORS, **_ONNX, **_PYTHON, **_ENSEMBLES, **_MANIFEST,
-    **_LIVE,
+    **_TEXT, **_LAYOUT, **_BATCHING, **_WARMUP, **_TENSORS, **_ONNX, **_BACKENDS, **_PYTHON,
+    **_ENSEMBLES, **_MANIFEST, **_LIVE,
 }  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -29,13 +29,15 @@ LONGEST = 100
 """Characters of a file's name in a message."""
 
 
-def _read(path: Path) -> ModelSignature:
-    """The signature with its outputs as ONNX Runtime sees them: narrowed by shape inference."""
+def _read(path: Path, release: Release) -> ModelSignature:
+    """The signature with its outputs as ONNX Runtime sees them."""
     # These import onnx; a repository of Python models never needs it.
     from triton_repo_builder.graph import reader, shape_inference
 
     graph = skeleton.read(path)
-    return refine(reader.signature(graph), shape_inference.output_shapes(graph))
+    signature = reader.signature(graph)
+    shapes = shape_inference.output_shapes(graph, signature, release)
+    return replace(refine(signature, shapes.sizes), exact_outputs=shapes.exact)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +64,7 @@ class RepositoryContext:
         """The signature of an ONNX file, or why it cannot be read."""
         if path not in self._graphs:
             try:
-                self._graphs[path] = _read(path)
+                self._graphs[path] = _read(path, self.release)
             except TrbError as error:
                 self._graphs[path] = error
         return self._graphs[path]
@@ -190,9 +192,9 @@ class ModelContext:
         return Path(c_string(joined))
 
     def absent(self, path: str) -> Severity:
-        """How bad it is that a path leads nowhere: an absolute one may be there where the server is."""
+        """How bad it is that a path leads nowhere: it may lead somewhere where the server is."""
         here = str(self.repo.repository.path.absolute())
-        return "error" if not path.startswith("/") or path.startswith(f"{here}/") else "warning"
+        return "error" if not c_string(path) or path.startswith(f"{here}/") else "warning"
 
     @cached_property
     def selected(self) -> tuple[int, ...]:
@@ -243,6 +245,18 @@ class ModelContext:
     ) -> Finding:
         """A finding at a field of config.pbtxt."""
         return report(code, self.at(*path), message, remedy=remedy, severity=severity)
+
+
+def relative(path: str, *, library: bool = False) -> str:
+    """What is wrong with a path that the server does not take from the model's folder; empty if absolute.
+
+    Whether such a file is here says nothing: the server has a working directory of its own.
+    """
+    if path.startswith("/") or not c_string(path):
+        return ""
+    searched = library and "/" not in path  # by the loader of libraries
+    folders = "the server's library path" if searched else "the server's working directory"
+    return f"'{path}' is looked for in {folders}, not in the model's folder"
 
 
 def c_string(text: str) -> str:

@@ -31,6 +31,8 @@ JUDGED = {
     "hangs": "The server hung on the first when it was tried, so that no test repeats it; the second loads.",
     "newer": "The embedded server is too old to know the field, so that no test judges it: the words are "
     "those of the newer release's source.",
+    "source": "The embedded server does not have the backend, so that no test judges it: the words are those "
+    "of the backend's source.",
 }
 NONE = "No server judges this."
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import re
 import stat
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from triton_repo_builder import files
@@ -14,6 +15,8 @@ from triton_repo_builder.errors import Code, TrbError
 
 ROUNDS = 1000
 """Each round corrects one place of a file: what a parser sees after it is only known then."""
+CHECKS = 2000
+"""Corrections that are refused cost a check each."""
 _STRING = r"""(?:"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')(?!(?:\s|\#[^\n]*(?:\n|$))*["'])"""
 """A string that no other follows: the parser joins those in a row."""
 Fix = tuple[str, str, str]
@@ -34,15 +37,26 @@ FIXES: dict[str, tuple[Fix, ...]] = {
         (r"no plus before", r"\+", ""),
     ),
     "ensemble-step-version": (
-        (r"write model_version: -1", r"(?:[^{#]|\#.*\n)*\{", r"\g<0> model_version: -1"),
+        # A version that is stated has the finding's place itself; else the step has it, up to its bracket.
+        (r"^write model_version: -1", r"(model_version\s*:\s*)\w+", r"\g<1>-1"),
+        (r"^write model_version: -1", r"(?!model_version)(?:[^{#<]|\#.*\n)*[{<]", r"\g<0> model_version: -1"),
     ),
     "name-mismatch": ((r"make the two equal", rf"name\s*:\s*{_STRING}(?:[ \t]*[;,])?", ""),),
     "onnx-type": ((r"write data_type: (\w+)", r"data_type\s*:\s*\w+", r"data_type: \r"),),
     "parameter-ignored": (
         (r"did you mean ([\w.]+)\?", rf"((?:[^}}#]|\#.*\n)*?key\s*:\s*){_STRING}", r'\g<1>"\r"'),
     ),
-    "platform-backend-pair": ((r"drop platform", rf"platform\s*:\s*{_STRING}(?:[ \t]*[;,])?", ""),),
+    "platform-backend-pair": (
+        (r"^drop platform", rf"platform\s*:\s*{_STRING}(?:[ \t]*[;,])?", ""),
+        (r"^drop backend", rf"backend\s*:\s*{_STRING}(?:[ \t]*[;,])?", ""),
+    ),
 }
+_HIDING = frozenset({"config-syntax", "backend-unknown", "platform-backend-pair"})
+"""Findings that keep rules from running: corrected, they bring to light what was wrong before."""
+_WRONG_BACKEND = frozenset(
+    {"backend-unknown", "model-file-missing", "platform-backend-pair", "platform-unknown"}
+)
+"""New findings by which a correction has chosen another backend than the model's."""
 
 
 def corrected(text: str, finding: Finding) -> str:
@@ -58,18 +72,65 @@ def corrected(text: str, finding: Finding) -> str:
 
 
 def correct(
-    texts: Mapping[str, str], findings: Callable[[Mapping[str, str]], list[Finding]]
+    texts: Mapping[str, str],
+    findings: Callable[[Mapping[str, str]], list[Finding]],
+    counts: Callable[[list[Finding]], list[Finding]] = list,
 ) -> dict[str, str]:
-    """The texts by path once every safe correction is made; ``findings`` judges each round."""
-    changed = dict(texts)
+    """The texts by path once every safe correction is made.
+
+    ``findings`` judges each result: a correction after which a finding is new is not made. ``counts`` leaves
+    the findings that are to be corrected.
+    """
+    changed, refused, checks = dict(texts), set[tuple[str, str, str]](), 0
+    before = findings(changed)
     for _ in range(ROUNDS):
-        before = dict(changed)
-        for finding in reversed(findings(changed)):  # from the end: places before it stay what they are
-            if finding.file in changed:
-                changed[finding.file] = corrected(changed[finding.file], finding)
-        if changed == before:
+        # From the end: places before it stay what they are.
+        wanted = [
+            each for each in reversed(counts(before)) if each.file in changed and _key(each) not in refused
+        ]
+        wanted = [each for each in wanted if corrected(changed[each.file], each) != changed[each.file]]
+        single = [[each] for each in wanted]
+        for batch in [wanted, *single] if len(wanted) > 1 else single:
+            candidate = _applied(changed, batch)
+            after, checks = findings(candidate), checks + 1
+            if _harmless(batch, before, after):
+                changed, before = candidate, after
+                break
+            if len(batch) == 1:
+                refused.add(_key(batch[0]))
+        if not wanted or checks > CHECKS:
             break
     return {path: text for path, text in changed.items() if text != texts[path]}
+
+
+def _key(finding: Finding) -> tuple[str, str, str]:
+    return finding.code, finding.file, finding.message
+
+
+def _applied(texts: Mapping[str, str], batch: Sequence[Finding]) -> dict[str, str]:
+    changed = dict(texts)
+    for finding in batch:
+        changed[finding.file] = corrected(changed[finding.file], finding)
+    return changed
+
+
+def _harmless(batch: Sequence[Finding], before: Sequence[Finding], after: Sequence[Finding]) -> bool:
+    """Whether corrections took their findings away and brought no other one."""
+    had, has = Counter(map(_key, before)), Counter(map(_key, after))
+    hiding = any(finding.code in _HIDING for finding in batch)
+    for finding in after:
+        if finding.code == "config-syntax":  # The parser stops at the first: it must have come further.
+            corrected_ones = [
+                each for each in batch if (each.code, each.file) == (finding.code, finding.file)
+            ]
+            new = has[_key(finding)] > had[_key(finding)] or bool(corrected_ones)
+            if new and not any(
+                (finding.line, finding.column) >= (each.line, each.column) for each in corrected_ones
+            ):
+                return False
+        elif has[_key(finding)] > had[_key(finding)] and (not hiding or finding.code in _WRONG_BACKEND):
+            return False
+    return all(has[_key(each)] < had[_key(each)] for each in batch if each.code != "config-syntax")
 
 
 def exact(path: str) -> str:

@@ -113,7 +113,7 @@ class Flow:
         return self._followed(method, keys)[0]
 
     def reached(self, methods: Iterable[ast.FunctionDef], keys: frozenset[str]) -> frozenset[ast.AST]:
-        """The imports and the look-ups (``a[b]``) that surely run at import and when these are called."""
+        """The imports, look-ups (``a[b]``, ``a.b``) and calls that surely run at import and in methods."""
         return self._at_import.union(*(self._followed(method, keys)[1] for method in methods))
 
     def _followed(
@@ -257,7 +257,10 @@ class Flow:
                 key = part.slice.value if isinstance(part.slice, ast.Constant) else ""
                 if key and key not in scope.keys and named(part.value) == scope.mapping != "":
                     message = f"KeyError: {key!r}"
+            elif isinstance(part, ast.Attribute):
+                self._reached.add(part)
             elif isinstance(part, ast.Call):
+                self._reached.add(part)
                 message = values.bad_pattern(part, self.rebound)
             if message:
                 return _ending(part, message, unbound=unbound)

@@ -234,10 +234,14 @@ class PythonSource:
 
     def looked_up(self, method: ast.FunctionDef) -> list[ast.Subscript]:
         """The ``a[b]`` of a method that surely run when it is called, from its first line on."""
+        return [node for node in self.used(method) if isinstance(node, ast.Subscript)]
+
+    def used(self, method: ast.FunctionDef) -> list[ast.Subscript | ast.Call | ast.Attribute]:
+        """The look-ups and calls of a method that surely run when it is called, from its first line on."""
         reached = self._flow.reached([method], INITIALIZED)
-        within = {node for node in ast.walk(method) if node in reached}
-        found = (node for node in within if isinstance(node, ast.Subscript))
-        return sorted(found, key=lambda node: (node.lineno, node.col_offset))
+        kinds = ast.Subscript | ast.Call | ast.Attribute
+        within = (node for node in ast.walk(method) if isinstance(node, kinds) and node in reached)
+        return sorted(within, key=lambda node: (node.lineno, node.col_offset))
 
     def _reached(self, *more: str) -> frozenset[ast.AST]:
         called = (self.method(name) for name in (*CALLED, *more))

@@ -222,8 +222,10 @@ def _split(given: tuple[str, ...]) -> tuple[str, ...]:
 def _opened(place: str) -> Iterator[Repository]:
     """A folder, or a repository in a store for as long as it is checked."""
     from triton_repo_builder import repository
+    from triton_repo_builder.check import backends
 
     if "://" not in place:
+        backends.refuse_model(Path(place))
         console.recovered(Path(place), write=False, whole=True)
         yield repository.read(Path(place), lenient=True)
         return
@@ -279,10 +281,9 @@ def _fix(
     texts = {path: fixes.exact(path) for path in _texts(read)}
 
     def judged(changed: Mapping[str, str]) -> list[Finding]:
-        findings = check.check(read.with_texts(changed), release, image=settings.image, only=only)
-        return settings.selection.of(findings, read)
+        return check.check(read.with_texts(changed), release, image=settings.image, only=only)
 
-    changed = fixes.correct(texts, judged)
+    changed = fixes.correct(texts, judged, lambda findings: settings.selection.of(findings, read))
     for path, text in changed.items():
         shown = fixes.diff(path, texts[path], text)
         if sys.stdout.isatty():

@@ -109,7 +109,7 @@ def _facts(inspection: Inspection) -> list[tuple[str, str]]:
 
 def _releases(inspection: Inspection) -> str:
     if not inspection.after_lowering:
-        return "no known release can load this opset"
+        return f"none loads it: {visible(inspection.fault)}" if inspection.fault else "none loads this opset"
     span = f"{inspection.after_lowering[0]} to {inspection.after_lowering[-1]}"
     if inspection.releases == inspection.after_lowering:
         return span

@@ -85,7 +85,7 @@ def record(
 
 def apart(source: Source, recording: Recording | None) -> str:
     """Why requests must not be joined; empty if they may."""
-    return original.scales_by_batch(source) or (recording.apart if recording else "")
+    return original.rows_interact(source) or (recording.apart if recording else "")
 
 
 def _moved(

@@ -5,63 +5,34 @@
 
 from __future__ import annotations
 
-import itertools
 import re
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from triton_repo_builder import text
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.golden import isolated
 from triton_repo_builder.golden.cases import Case, CaseFile, Tolerance
 from triton_repo_builder.golden.tolerance import ABSOLUTE, HALF, tolerance
-from triton_repo_builder.graph import external_data
-from triton_repo_builder.read.signature import Dim
+from triton_repo_builder.graph import control, isolated
+from triton_repo_builder.graph.session import Session
+from triton_repo_builder.graph.session import load as load_session
 from triton_repo_builder.read.source import Source
 
-MAPPED = 128 << 20
-"""Bytes of weights from which on they are not loaded but mapped."""
-_FOLDER = "session.model_external_initializers_file_folder_path"
-"""ONNX Runtime's onnxruntime_session_options_config_keys.h."""
 _LOCALE = re.compile(r"Failed to construct locale with name:([\w.@-]+)")
-_NUMBERS = itertools.count(1)
 _ONNXRUNTIME = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : (Load model from .* failed:)?")
 
 
-def scales_by_batch(source: Source) -> str:
+def rows_interact(source: Source) -> str:
     """Why the graph itself shows that rows change each other's answers; empty if it does not."""
-    if not source.signature.quantised:
-        return ""
-    return "it quantises activations at run time, by the largest number of all rows in a batch"
+    if source.signature.quantised:
+        return "it quantises activations at run time, by the largest number of all rows in a batch"
+    return control.decides(source.skeleton) or draws(source)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Session:
-    """A model that was loaded; it is forgotten with this object."""
-
-    number: int
-    inputs: Sequence[str]
-    outputs: Mapping[str, tuple[Any, ...]]
-    """Names and shapes."""
-    longest: float
-    """Seconds that a run may take."""
-    where: str
-
-    def __post_init__(self) -> None:
-        weakref.finalize(self, isolated.SESSIONS.done.append, self.number).atexit = False
-
-    def run(self, outputs: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
-        """Run the model, like ``onnxruntime.InferenceSession.run``."""
-        values: list[Any] = isolated.ask(
-            "run", self.number, outputs, feeds, longest=self.longest, where=self.where
-        )
-        return values
-
-    def seconds(self, feeds: Mapping[str, Any]) -> float:
-        """How long a run takes."""
-        return float(isolated.ask("seconds", self.number, feeds, longest=self.longest, where=self.where))
+def draws(source: Source) -> str:
+    """Which random operator the graph has; empty without one."""
+    return control.draws(source.skeleton)
 
 
 @dataclass(frozen=True)
@@ -109,28 +80,10 @@ class OriginalModel:
 def load(source: Source, *, gpu: bool = False, threads: int = 0, lean: bool = True) -> OriginalModel:
     """ONNX Runtime on the user's own file, on the CPU; ``gpu``: the server will run on one.
 
-    It would copy all weights, and take no single file over 2 GB. Of a large one it gets the graph only, with
-    the weights as external data in the user's file: it maps them, and without prepacking it needs no memory
-    of its own for them; ``lean`` off: as a server runs it, with memory. ``threads``: 0 for all cores.
+    ``threads``, ``lean``: see ``graph.session.load``. Raises ``TrbError``.
     """
-    entries: dict[str, str] = {}
-    model: str | bytes = str(source.path.absolute())
-    locations = tuple(file.location for file in source.signature.external)
-    if external_data.leaves(source.path, locations):
-        model = external_data.resolved(source.skeleton)
-        entries[_FOLDER] = str(external_data.ROOT)
-    if source.signature.bytes > MAPPED:
-        if lean:
-            entries["session.disable_prepacking"] = "1"
-        if not locations:
-            # Links resolved, as in the cache of Hugging Face: ONNX Runtime follows none out of a folder.
-            real = source.path.resolve()
-            model = source.skeleton.content(real.name)
-            entries[_FOLDER] = str(real.parent)
-    where, longest = str(source.path), isolated.longest(source.signature.bytes)
     try:
-        number = next(_NUMBERS)
-        inputs, outputs = isolated.ask("open", number, model, threads, entries, longest=longest, where=where)
+        opened = load_session(source.skeleton, source.signature, threads=threads, lean=lean)
     except isolated.Failed as error:
         if locale := _LOCALE.search(str(error)):
             raise _locale_missing(source, locale[1]) from None
@@ -140,9 +93,8 @@ def load(source: Source, *, gpu: bool = False, threads: int = 0, lean: bool = Tr
             where=str(source.path),
             remedy="repair or re-export the model; --no-golden builds without proving its answers",
         ) from None
-    opened = Session(number=number, inputs=inputs, outputs=outputs, longest=longest, where=where)
     own = HALF if source.signature.half_precision else ABSOLUTE
-    renamed = {name: usual for name, usual in source.skeleton.renamed.items() if name in inputs}
+    renamed = {name: usual for name, usual in source.skeleton.renamed.items() if name in opened.inputs}
     rounding = source.signature.rounding
     return OriginalModel(opened, HALF if gpu else own, own, rounding, renamed)
 
@@ -159,14 +111,6 @@ def _locale_missing(source: Source, name: str) -> TrbError:
         f"install -y locales && localedef -i {language} -f {charset} {name}; or set that operator's "
         "attribute locale to C.UTF-8, which every image has",
     )
-
-
-def output_shapes(model: OriginalModel) -> dict[str, tuple[Dim, ...]]:
-    """Output shapes as ONNX Runtime infers them, which is what Triton will compare with.
-
-    ONNX Runtime gives no sizes both for a scalar and for an unknown shape: neither is listed.
-    """
-    return {name: shape for name, shape in model.session.outputs.items() if shape}
 
 
 def recorded_with(source: Source, *others: str) -> str:

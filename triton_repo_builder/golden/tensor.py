@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triton_repo_builder.errors import TrbError
-from triton_repo_builder.golden import cases, original, tolerance
+from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.golden import cases, input_sizes, original, tolerance
 from triton_repo_builder.golden.cases import Case, CaseFile, CaseTensor
+from triton_repo_builder.golden.input_sizes import Sizes
 from triton_repo_builder.golden.original import Recording
+from triton_repo_builder.graph import constants
 from triton_repo_builder.read.signature import TensorSpec
 from triton_repo_builder.read.source import Source
 
-FREE_SIZES = (8, 1, 16, 32, 64, 128, 224, 256)
-"""Sizes tried for the open axes of a tensor model, until it accepts one."""
 UNLIKE = (1_640_531, 3_281_777, 5_198_329, 7_368_787, 9_576_893, 11_902_607)
 """Seeds whose rows are far from those of the cases: 1 and 2 differ in the seventh digit, and rows that are
 almost the same, or that the model makes so, do not show that they change each other."""
@@ -26,8 +26,11 @@ almost the same, or that the model makes so, do not show that they change each o
 
 def record(model: original.OriginalModel, source: Source, endpoint: str, *, batching: bool) -> Recording:
     """Golden cases of any other model, from generated inputs; also tries two rows in one run."""
+    if random := original.draws(source):
+        note = f"no golden cases: {random}, so no answer can be compared"
+        return Recording(cases=None, batchable=False, obstacle=random, notes=(note,))
     failure = ""
-    for size in FREE_SIZES:
+    for size in input_sizes.tries(source):
         try:
             inputs = [generated(source.signature.inputs, size, seed) for seed in (1, 2)]
             answers = [_run(model, source, feeds) for feeds in inputs]
@@ -54,23 +57,38 @@ def record(model: original.OriginalModel, source: Source, endpoint: str, *, batc
             cases=tuple(_as_served(case, batching=batching and not obstacle) for case in recorded),
         )
         return Recording(cases=file, batchable=batching and not obstacle, obstacle=obstacle)
+    for count in constants.rows(source.skeleton):
+        _refuse_if_baked(model, source, count)
     note = (
         f"no golden cases: the model refuses generated inputs ({failure}); trb smoke cannot prove its answers"
     )
     return Recording(cases=None, batchable=batching, compared=False, notes=(note,))
 
 
-def generated(specs: Sequence[TensorSpec], size: int, seed: int) -> dict[str, CaseTensor]:
-    """Patterned inputs of one row: open first axes 1, other open axes ``size``.
+def _refuse_if_baked(model: original.OriginalModel, source: Source, rows: int) -> None:
+    """``TrbError`` if the model takes as many rows, and no single one."""
+    for size in input_sizes.tries(source):
+        try:
+            _run(model, source, generated(source.signature.inputs, replace(size, rows=rows), 1))
+        except TrbError:
+            raise
+        except Exception:
+            continue
+        raise TrbError(
+            Code.NOT_BATCHABLE,
+            f"the graph runs with {rows} rows only, though it calls its first axis open: a batch of {rows} "
+            "was baked in by the export",
+            where=str(source.path),
+            remedy="export it with a batch that is open in the model's code, too (x.shape[0] in place of a "
+            "number), or with the first axis fixed",
+        )
 
-    Raises ValueError if they have more than ``cases.MOST`` elements.
-    """
+
+def generated(specs: Sequence[TensorSpec], sizes: Sizes, seed: int) -> dict[str, CaseTensor]:
+    """Patterned inputs of these sizes. Raises ValueError if they have more than ``cases.MOST`` elements."""
     tensors, room = {}, cases.MOST
     for position, spec in enumerate(specs):
-        shape = tuple(
-            dim if isinstance(dim, int) else 1 if axis == 0 else size
-            for axis, dim in enumerate(spec.shape or ())
-        )
+        shape = sizes.shape(spec)
         room -= math.prod(shape)
         if room < 0:
             dims = " x ".join(map(str, shape))
@@ -89,7 +107,7 @@ def generated(specs: Sequence[TensorSpec], size: int, seed: int) -> dict[str, Ca
 
 
 def _unlike(
-    model: original.OriginalModel, source: Source, size: int, seed: int
+    model: original.OriginalModel, source: Source, size: Sizes, seed: int
 ) -> tuple[Mapping[str, CaseTensor], Case] | None:
     """A row unlike those of the cases with its answer; None if the model refuses it."""
     feeds = generated(source.signature.inputs, size, seed)

@@ -98,7 +98,7 @@ def record(
     )
     apart = ""
     if batching:
-        apart = original.scales_by_batch(source) or _moved(model, source, task, settings, runs, recorded)
+        apart = original.rows_interact(source) or _moved(model, source, task, settings, runs, recorded)
     cases = file if recorded else None
     return Recording(cases=cases, batchable=batching, apart=apart, compared=bool(runs))
 

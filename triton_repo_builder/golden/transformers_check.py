@@ -13,7 +13,6 @@ from triton_repo_builder import containment
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import transformers_library
 from triton_repo_builder.read.tokenizer import FILE, TokenizerSpec
-from triton_repo_builder.text import first_line
 
 
 def note(spec: TokenizerSpec, texts: Iterable[tuple[str, str]]) -> str:
@@ -33,7 +32,7 @@ def note(spec: TokenizerSpec, texts: Iterable[tuple[str, str]]) -> str:
     except Exception as error:
         raise TrbError(
             Code.TOKENIZER_INVALID,
-            f"transformers cannot load it: {first_line(error)}",
+            f"transformers cannot load it: {transformers_library.reason(error, folder)}",
             where=str(folder),
             remedy="save it again with save_pretrained; --no-golden builds without this proof",
         ) from None

@@ -115,9 +115,9 @@ def _append(model: onnx.ModelProto, head: Head, path: Path) -> None:
     for name in own_mask:
         rename["attention_mask"] = name
         model.graph.input.append(helper.make_tensor_value_info(name, onnx.TensorProto.INT64, ["B", "T"]))
+    rows = model.graph.input[0].type.tensor_type.shape.dim[0].dim_value or "B"
     for name in head.inputs:
         rename[name] = name
-        rows = model.graph.input[0].type.tensor_type.shape.dim[0].dim_value or "B"
         model.graph.input.append(helper.make_tensor_value_info(name, onnx.TensorProto.INT64, [rows, 2]))
     for name, values in head.strings:
         rename[name] = prefix + name
@@ -138,6 +138,11 @@ def _append(model: onnx.ModelProto, head: Head, path: Path) -> None:
     _keep_rows(model.graph)
     del model.graph.output[:]
     model.graph.output.extend(graph.output)
+    if rows != "B":  # ONNX Runtime does not always infer it
+        for value in model.graph.output:
+            first = value.type.tensor_type.shape.dim[0]
+            if first.dim_param == "B":
+                first.dim_value = rows
     # Before IR 4 an initializer had to be an input as well, which ours is not.
     model.ir_version = max(model.ir_version, 4)
 

@@ -8,9 +8,10 @@ import onnx
 
 from triton_repo_builder.graph import reader, walk
 from triton_repo_builder.read.skeleton import Skeleton
-from triton_repo_builder.releases import Release
+from triton_repo_builder.releases import CONTRIB, Release
 
 STANDARD = {"ai.onnx": ""}
+DOMAINS = ("", "ai.onnx", "ai.onnx.ml", CONTRIB)
 LATEST = 2**31 - 1
 """The largest opset that onnx can look up; a file can state larger ones."""
 
@@ -41,6 +42,20 @@ def without_kernel(graph: Skeleton, release: Release) -> Iterator[tuple[onnx.Nod
         since = _since(node.op_type, versions.get(domain, 1), domain)
         if not release.runs(domain, node.op_type, since):
             yield node, since
+
+
+def of_libraries(graph: Skeleton, release: Release) -> tuple[str, ...]:
+    """Operators of other domains than ONNX Runtime's own, each with its domain; in the order of the graph."""
+    model = reader.load(graph)
+    own = {(function.domain, function.name) for function in model.functions}
+    nodes = (node for node in walk.nodes(model) if node.domain not in DOMAINS)
+    return tuple(
+        dict.fromkeys(
+            f"{node.domain}:{node.op_type}"
+            for node in nodes
+            if (node.domain, node.op_type) not in own and not release.knows(node.domain, node.op_type)
+        )
+    )
 
 
 def _since(operator: str, opset: int, domain: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import secrets
 from collections.abc import Iterable, Mapping
@@ -129,9 +130,23 @@ def signature(graph: Skeleton) -> ModelSignature:
         batch=batchability(inputs, outputs),
         vocabulary=vocabulary(model.graph),
         made_by=activations.made_by(model.graph, named),
-        half_precision=any(tensor.data_type in dtypes.HALF for tensor in walk.tensors(model)),
+        half_precision=_has_halves(model, (*inputs, *outputs)),
         metadata={entry.key: entry.value for entry in model.metadata_props if isinstance(entry.value, str)},
     )
+
+
+def _has_halves(model: onnx.ModelProto, edges: Iterable[TensorSpec]) -> bool:
+    """Whether numbers of 16 bits are among a model's weights, inputs, outputs, or what it casts to."""
+    casts = (
+        attribute.i
+        for node in walk.nodes(model)
+        if node.op_type == "Cast"
+        for attribute in node.attribute
+        if attribute.name == "to"
+    )
+    weights = (tensor.data_type for tensor in walk.tensors(model))
+    types = itertools.chain((spec.dtype.onnx for spec in edges), casts, weights)
+    return any(number in dtypes.HALF for number in types)
 
 
 def _opsets(model: onnx.ModelProto) -> tuple[tuple[str, int], ...]:

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
+from typing import NamedTuple
 
 import onnx
 from onnx import shape_inference
 
-from triton_repo_builder.graph import reader
-from triton_repo_builder.read.signature import Dim
+from triton_repo_builder.errors import TrbError
+from triton_repo_builder.graph import hidden, isolated, reader, session
+from triton_repo_builder.graph.session import Session
+from triton_repo_builder.read.signature import Dim, ModelSignature
 from triton_repo_builder.read.skeleton import Skeleton
+from triton_repo_builder.releases import Release
 
 ROOM, SHARE = 100 << 20, 20
 """Bytes that an inference may take, and bytes for each of the graph: it has no large weights."""
 _LIMITING = Lock()
 """The limit is one of the process."""
+SECONDS = 60.0
+"""For loading a graph that is only asked for its shapes."""
 LARGEST_SIZE = 1 << 24
 """A fixed size above this is a mistake, for which ONNX takes gigabytes to follow the values of shapes."""
 _ERROR = re.compile(
@@ -40,6 +46,14 @@ _TOLERATED = re.compile(
 )
 
 
+class Shapes(NamedTuple):
+    """Shapes of outputs by name; one that is not known is missing."""
+
+    sizes: Mapping[str, tuple[Dim, ...]]
+    exact: bool
+    """Whether they are ONNX Runtime's own."""
+
+
 def faults(model: onnx.ModelProto) -> Iterator[str]:
     """Sizes and types that do not fit together, in the words of ONNX Runtime, whose rules are ONNX's own.
 
@@ -58,11 +72,33 @@ def faults(model: onnx.ModelProto) -> Iterator[str]:
                 yield f"Node ({found['node'] or ''}) Op ({found['op']}) {found['text']}"
 
 
-def output_shapes(graph: Skeleton) -> dict[str, tuple[Dim, ...]]:
-    """Output shapes by ONNX's own inference on the skeleton; outputs of unknown rank are left out."""
-    inferred = infer(reader.load(graph))
+def output_shapes(
+    graph: Skeleton, signature: ModelSignature, release: Release, opened: Session | None = None
+) -> Shapes:
+    """Output shapes as the release's ONNX Runtime has them once it has loaded and optimised the graph.
+
+    Triton compares a configuration with these. They follow from ONNX Runtime's own fusions, too, so it is
+    asked; ``opened``: the model in it. Of a graph that it cannot load here the answer is ONNX's inference.
+    """
+    model = reader.load(graph)
+    try:
+        if hidden.hide(model, release):
+            opened = session.load(graph, signature, instead=model, seconds=SECONDS)
+        elif opened is None:
+            opened = session.load(graph, signature, seconds=SECONDS)
+    except (isolated.Failed, TrbError):
+        return Shapes(_implied(model), exact=False)
+    # It gives no sizes both for a scalar and for an unknown shape.
+    return Shapes({name: shape for name, shape in opened.outputs.items() if shape}, exact=True)
+
+
+def _implied(model: onnx.ModelProto) -> dict[str, tuple[Dim, ...]]:
+    try:
+        inferred = _infer(model)
+    except Exception:  # operators that ONNX does not know
+        return {}
     shapes = {}
-    for value in inferred.graph.output if inferred is not None else ():
+    for value in inferred.graph.output:
         if value.type.tensor_type.HasField("shape"):
             shapes[value.name] = tuple(reader.read_dim(dim) for dim in value.type.tensor_type.shape.dim)
     return shapes

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Set
 
 import onnx
 
+from triton_repo_builder import releases
 from triton_repo_builder.graph import node_rules, node_types, operators, reader, shape_inference
 from triton_repo_builder.read.skeleton import Skeleton
 from triton_repo_builder.releases import CONTRIB, Release
@@ -41,6 +42,17 @@ def faults(graph: Skeleton, release: Release) -> Iterator[str]:
         yield fault
     if sound:  # else what follows from a fault would be another
         yield from shape_inference.faults(model)
+
+
+def sound_in(graph: Skeleton, names: Iterable[str]) -> tuple[str, ...]:
+    """Those of these releases whose ONNX Runtime finds no fault."""
+    model = reader.load(graph)
+    if any(shape_inference.faults(model)):
+        return ()
+    known = [releases.get(name) for name in names]
+    oldest = {release.onnxruntime: release for release in reversed(known)}
+    sound = {version for version, release in oldest.items() if not any(_faults(model, release))}
+    return tuple(release.name for release in known if release.onnxruntime in sound)
 
 
 def _faults(model: onnx.ModelProto, release: Release) -> Iterator[str]:
@@ -85,7 +97,7 @@ def without_kernel(graph: Skeleton, release: Release) -> Iterator[str]:
 def _operator(node: onnx.NodeProto, opsets: dict[str, int], release: Release) -> str:
     if node.domain not in (*_ONNX, "ai.onnx.ml"):
         if release.knows(node.domain, node.op_type):
-            return ""
+            return _attribute(node, release)
         return f"Fatal error: {node.domain}:{node.op_type}(-1) is not a registered function/op"
     domain = "" if node.domain in _ONNX else node.domain
     version = opsets.get(domain, 0)
@@ -96,6 +108,16 @@ def _operator(node: onnx.NodeProto, opsets: dict[str, int], release: Release) ->
     if rules is None:
         return f"No Op registered for {node.op_type} with domain_version of {version}"
     return node_rules.fault(node, rules, version)
+
+
+def _attribute(node: onnx.NodeProto, release: Release) -> str:
+    """An attribute of one of ONNX Runtime's own operators that the release's does not take."""
+    for attribute in node.attribute if node.domain == CONTRIB else ():
+        if not release.takes(node.op_type, attribute.name, 0):
+            return f"Unrecognized attribute: {attribute.name} for operator {node.op_type}"
+        if not release.takes(node.op_type, attribute.name, attribute.i):
+            return f"{node.op_type} does not support {attribute.name} = {attribute.i}"
+    return ""
 
 
 def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
@@ -114,10 +136,11 @@ def _below(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
 
 
 def _twice(graph: onnx.GraphProto) -> Iterator[str]:
-    """Names that stand for two inputs, or two nodes."""
+    """Names that stand for two inputs, or two nodes; constants are initializers before they are compared."""
+    nodes = (node.name for node in graph.node if node.name and node.op_type != "Constant")
     for names, message in (
         ((value.name for value in graph.input), "Error: Duplicate definition-site for ({})."),
-        ((node.name for node in graph.node if node.name), "Error: two nodes with same node name ({})."),
+        (nodes, "Error: two nodes with same node name ({})."),
     ):
         seen: set[str] = set()
         for name in names:

@@ -11,8 +11,7 @@ from pathlib import Path
 from triton_repo_builder import hardware
 from triton_repo_builder.build import limits, request
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.golden import isolated, memory
-from triton_repo_builder.graph import prune, weights
+from triton_repo_builder.graph import isolated, memory, prune, weights
 from triton_repo_builder.hardware import Hardware
 from triton_repo_builder.optimize import accuracy, labelled, recipe, samples, search, speed, steps
 from triton_repo_builder.optimize.accuracy import Accuracy

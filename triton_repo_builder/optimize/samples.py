@@ -19,8 +19,9 @@ import numpy.typing as npt
 from triton_repo_builder.bench.load import texts as corpus
 from triton_repo_builder.build.request import Requested
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.golden import audio, image, media, text
+from triton_repo_builder.golden import audio, image, input_sizes, media, text
 from triton_repo_builder.golden import tensor as golden_tensor
+from triton_repo_builder.golden.input_sizes import Sizes
 from triton_repo_builder.golden.original import OriginalModel
 from triton_repo_builder.graph import reader
 from triton_repo_builder.plan import text as text_plan
@@ -230,14 +231,14 @@ def _tensors(source: Source) -> Samples:
     """Generated numbers of the size that the model takes."""
     specs = source.signature.inputs
 
-    def feeds(size: int, seed: int) -> Feeds:
+    def feeds(size: Sizes, seed: int) -> Feeds:
         made = golden_tensor.generated(specs, size, SEED * (seed + 1))
         return {name: golden_tensor.feed(tensor) for name, tensor in made.items()}
 
-    taken: list[int] = []
+    taken: list[Sizes] = []
 
-    def size_of(model: OriginalModel) -> int:
-        for size in () if taken else golden_tensor.FREE_SIZES:
+    def size_of(model: OriginalModel) -> Sizes:
+        for size in () if taken else input_sizes.tries(source):
             try:
                 model.run(None, feeds(size, 0))
             except TrbError:

@@ -21,6 +21,9 @@ from triton_repo_builder.releases import Release
 from triton_repo_builder.tasks.task import TaskPlan
 
 PLACEHOLDER = b"An ensemble has no files, but Triton needs this folder, and git and S3 keep no empty ones.\n"
+NOT_SHOWN = (
+    "no run has shown that rows of a batch do not change each other (--batching on: batch nevertheless)"
+)
 UNPROVEN = (
     "without golden cases nothing has shown that an answer is the same beside others in a batch; a build "
     "with them tries it, and --max-batch-size 1 joins nothing"
@@ -98,21 +101,24 @@ def postprocess_files(task: TaskPlan, name: str, version: int) -> tuple[File, ..
 
 def refuse_batching_options(request: Request, obstacle: str, remedy: str = "leave that option out") -> None:
     """``TrbError`` NOT_BATCHABLE if the user asked for batching, by whichever option."""
-    options = request.options
-    flags = {
-        "--batching on": options.batching == "on",
-        f"--max-batch-size {options.max_batch_size}": (options.max_batch_size or 0) > 1,
-        "--preferred-batch-size": bool(options.preferred_batch_size),
-        "--max-queue-delay": bool(options.max_queue_delay),
-    }
-    option = next((option for option, is_set in flags.items() if is_set), None)
-    if option is not None:
+    if option := _asked(request.options):
         raise TrbError(
             Code.NOT_BATCHABLE,
             f"cannot batch ({option}): {obstacle}",
             where=str(request.source.path),
             remedy=remedy,
         )
+
+
+def _asked(options: BuildOptions) -> str:
+    """The option by which the user asks for batching; empty without one."""
+    flags = {
+        "--batching on": options.batching == "on",
+        f"--max-batch-size {options.max_batch_size}": (options.max_batch_size or 0) > 1,
+        "--preferred-batch-size": bool(options.preferred_batch_size),
+        "--max-queue-delay": bool(options.max_queue_delay),
+    }
+    return next((option for option, is_set in flags.items() if is_set), "")
 
 
 def check_graph_batches(request: Request) -> None:
@@ -127,9 +133,11 @@ def measured_obstacle(request: Request, recording: Recording | None) -> str:
     """Why the graph or the recorded answers forbid batching, whatever its axes allow; else empty."""
     if not request.source.signature.batch.possible:
         return ""
-    if scaled := original.scales_by_batch(request.source):
-        return scaled
-    return "" if recording is None or recording.batchable else recording.obstacle
+    if interact := original.rows_interact(request.source):
+        return interact
+    if recording is None or (recording.batchable and (recording.compared or _asked(request.options))):
+        return ""
+    return recording.obstacle or NOT_SHOWN
 
 
 def unproven(recording: Recording | None, settings: Settings) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from triton_repo_builder.golden import tensor as golden
@@ -24,6 +25,9 @@ from triton_repo_builder.read.signature import ModelSignature, TensorSpec
 from triton_repo_builder.tasks import tensor as tasks_tensor
 from triton_repo_builder.tasks.task import Kind, TaskPlan
 
+_NO_NAME = re.compile(r".*_dynamic_axes_\d+")
+"""What torch calls the axes of each input for itself if nobody named them."""
+
 
 def prepare(request: Request) -> None:
     """The client's inputs are the graph's."""
@@ -31,14 +35,15 @@ def prepare(request: Request) -> None:
 
 def record(request: Request, prepared: None, original: OriginalModel) -> Recording:
     """Answers to generated inputs."""
-    batching = request.source.signature.batch.possible
+    signature = request.source.signature
+    batching = signature.batch.possible and not _own_axes(signature)
     return golden.record(original, request.source, request.name, batching=batching)
 
 
 def plan(request: Request, prepared: None, recording: Recording | None) -> EndpointPlan:
     """Raises ``TrbError`` NOT_BATCHABLE."""
     source, options = request.source, request.options
-    measured = measured_obstacle(request, recording)
+    measured = _own_axes(source.signature) or measured_obstacle(request, recording)
     if measured:
         refuse_batching_options(request, measured)
     obstacle = measured or source.signature.batch.reason
@@ -68,6 +73,19 @@ def plan(request: Request, prepared: None, recording: Recording | None) -> Endpo
     )
     notes = (*(recording.notes if recording else ()), *unproven(recording, settings), *not_batched(obstacle))
     return EndpointPlan(repository=repository, settings=settings, cases=cases, notes=notes)
+
+
+def _own_axes(signature: ModelSignature) -> str:
+    """Why the first axes of the inputs are not one batch: the graph gives them names that differ."""
+    named = {
+        spec.name: spec.shape[0]
+        for spec in signature.inputs
+        if spec.shape and isinstance(spec.shape[0], str) and not _NO_NAME.fullmatch(spec.shape[0])
+    }
+    if len(set(named.values())) < 2:
+        return ""
+    (one, first), (other, second) = list({axis: (name, axis) for name, axis in named.items()}.values())[:2]
+    return f"the first axes of its inputs are not the same: '{first}' of '{one}', '{second}' of '{other}'"
 
 
 def _equal_shapes(signature: ModelSignature) -> Reason | None:

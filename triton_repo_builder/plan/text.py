@@ -222,7 +222,7 @@ def _apart_unproven(request: Request, prepared: TextEncoding) -> str:
     own_length = bool(fixed.tokens) and fixed.by is not FixedBy.PADDING
     if source.signature.input("attention_mask") is None and not own_length:
         return UNMASKED
-    return original.scales_by_batch(source)
+    return original.rows_interact(source)
 
 
 def _unproven(batching: bool, apart: str) -> tuple[str, ...]:

@@ -269,16 +269,18 @@ def processor(file: Path) -> Any:
     except TrbError:
         raise
     except Exception as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise refused(file, f"transformers cannot load it: {first}") from None
+        reason = transformers_library.reason(error, file.parent)
+        packages = transformers_library.lacking(error)
+        raise refused(file, f"transformers cannot load it: {reason}", packages) from None
 
 
-def refused(file: Path, message: str) -> TrbError:
-    """UNSUPPORTED_MODEL on a preprocessing."""
+def refused(file: Path, message: str, packages: str = "") -> TrbError:
+    """UNSUPPORTED_MODEL on a preprocessing; ``packages``: what to install, to read it."""
+    install = f"pip install {packages}, or " if packages else ""
     return TrbError(
         Code.UNSUPPORTED_MODEL,
         message,
         where=str(file),
-        remedy="use --task tensor and send pixel_values, or describe the steps in a file of your own "
-        "(docs/images.md) and name it with --preprocessor",
+        remedy=f"{install}use --task tensor and send pixel_values, or describe the steps in a file of your "
+        "own (docs/images.md) and name it with --preprocessor",
     )

@@ -47,7 +47,7 @@ def recognise(signature: ModelSignature, given: Sequence[tuple[str, str]]) -> di
     for spec in rest:
         name = _plain(spec.name)
         usual = next((usual for usual, names in ALIASES.items() if name in names), "")
-        if usual and _row(spec):
+        if usual and is_row(spec):
             found[spec.name] = usual
     unknown = [spec for spec in rest if spec.name not in found]
     if len(unknown) == 1 and "input_ids" not in found.values() and _ids(unknown[0]):
@@ -67,7 +67,7 @@ def known(signature: ModelSignature) -> dict[str, str]:
     for spec in signature.inputs:
         name = _plain(spec.name)
         usual = next((usual for usual, names in ALIASES.items() if name in names), "")
-        if usual and _row(spec) and usual not in found.values():
+        if usual and is_row(spec) and usual not in found.values():
             found[spec.name] = usual
     return found
 
@@ -83,9 +83,10 @@ def looks_like_text(signature: ModelSignature) -> bool:
     return any(map(_ids, signature.inputs))
 
 
-def _row(spec: TensorSpec) -> bool:
+def is_row(spec: TensorSpec) -> bool:
+    """Whether an input is a row of tokens for each text."""
     return spec.shape is not None and len(spec.shape) == 2
 
 
 def _ids(spec: TensorSpec) -> bool:
-    return _row(spec) and spec.dtype in (INT32, INT64)
+    return is_row(spec) and spec.dtype in (INT32, INT64)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 from triton_repo_builder.dtypes import DType
 
@@ -80,13 +79,10 @@ class ModelSignature:
     """The operator that computes each output, e.g. ``Softmax``."""
     metadata: Mapping[str, str] = field(default_factory=dict)
     """``metadata_props``: what the exporter says of the model."""
+    exact_outputs: bool = False
+    """Whether the shapes of the outputs are those that ONNX Runtime has, an unknown one as well."""
     half_precision: bool = False
-    """Whether it has weights of 16 bits, whose answers move more with the order of a sum."""
-
-    @cached_property
-    def input_symbols(self) -> frozenset[str]:
-        """Names of the open sizes of the inputs."""
-        return frozenset(dim for spec in self.inputs for dim in spec.shape or () if isinstance(dim, str))
+    """Whether it computes with floats of 16 bits anywhere: its answers move more with the order of a sum."""
 
     @property
     def opset(self) -> int:
@@ -138,18 +134,20 @@ def batchability(inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]
 
 
 def refine(signature: ModelSignature, shapes: Mapping[str, tuple[Dim, ...]]) -> ModelSignature:
-    """The signature with inferred output sizes if the graph states none.
+    """The signature with these output sizes, and the graph's own names of those that are not known.
 
     Triton compares a config's output dims with what ONNX Runtime infers, not with the file.
     """
 
     def refined(spec: TensorSpec) -> TensorSpec:
         inferred = shapes.get(spec.name)
-        if inferred is None or (spec.shape is not None and len(inferred) != len(spec.shape)):
+        if inferred is None:
             return spec
-        stated = spec.shape if spec.shape is not None else (None,) * len(inferred)
+        stated = spec.shape if spec.shape is not None else ()
+        named = stated if len(stated) == len(inferred) else (None,) * len(inferred)
         merged = tuple(
-            new if isinstance(new, int) else old or new for old, new in zip(stated, inferred, strict=True)
+            new if isinstance(new, int) or isinstance(old, int) else old or new
+            for old, new in zip(named, inferred, strict=True)
         )
         return replace(spec, shape=merged)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from triton_repo_builder import files
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.read import wire
+from triton_repo_builder.read import foreign, wire
 
 MODEL_IR_VERSION, MODEL_GRAPH = 1, 7
 MODEL_FIELDS = {*range(1, 9), 14, 20, 25, 26}
@@ -30,14 +30,6 @@ INLINE = 1024
 
 PASSED = 1 << 20
 """Bytes of weights after which the file's pages are given back."""
-FOREIGN = (
-    (b"PK\x03\x04", "a zip archive, perhaps a PyTorch checkpoint (.pt, .bin)"),
-    (b"\x89HDF", "an HDF5 file, perhaps a Keras model"),
-    (b"\x80\x02", "a Python pickle"),
-    (b"TFL3", "a TensorFlow Lite model"),
-    (b"<", "an HTML or XML page, perhaps a failed download"),
-    (b"{", "a JSON file"),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +78,7 @@ def read(path: Path) -> Skeleton:
         )
     try:
         with files.opened(path) as file:
-            head = file.read(512)
+            head = file.read(foreign.HEAD)
             if not head:
                 raise TrbError(
                     Code.NOT_ONNX, "the file is empty", where=str(path), remedy="export the model again"
@@ -128,11 +120,11 @@ def _skeleton(view: memoryview, path: Path, head: bytes) -> Skeleton:
                 where=str(path),
                 remedy="copy or download the model again and compare sizes",
             ) from None
-        raise _not_onnx(path, head) from None
+        raise foreign.refused(path, head) from None
     except wire.WireError:
-        raise _not_onnx(path, head) from None
+        raise foreign.refused(path, head) from None
     if MODEL_GRAPH not in numbers:
-        raise _not_onnx(path, head)
+        raise foreign.refused(path, head)
     return Skeleton(path=path, parts=tuple(parts))
 
 
@@ -176,13 +168,3 @@ def _initializer(tensor: LargeTensor, location: str) -> bytes:
         pieces.append(wire.field(TENSOR_EXTERNAL_DATA, pair))
     pieces.append(wire.varint(TENSOR_DATA_LOCATION << 3 | wire.VARINT) + wire.varint(EXTERNAL))
     return wire.field(GRAPH_INITIALIZER, b"".join(pieces))
-
-
-def _not_onnx(path: Path, head: bytes) -> TrbError:
-    looks = next((kind for magic, kind in FOREIGN if head.lstrip().startswith(magic)), None)
-    return TrbError(
-        Code.NOT_ONNX,
-        "this is not an ONNX model" + (f": it looks like {looks}" if looks else ""),
-        where=str(path),
-        remedy="export the model to ONNX first, e.g. with 'optimum-cli export onnx'",
-    )

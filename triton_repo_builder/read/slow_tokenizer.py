@@ -209,7 +209,7 @@ def _sentencepiece() -> str:
     try:
         importlib.import_module("sentencepiece.sentencepiece_model_pb2")
     except Exception as error:  # protobuf raises its own if the versions do not fit
-        return str(error).splitlines()[0][:200]
+        return first_line(error)
     return ""
 
 
@@ -225,7 +225,7 @@ def _load(vocabulary: Path) -> Any:
 
 def _unconvertible(vocabulary: Path, error: Exception) -> TrbError:
     # The first line may only announce a list of what was tried.
-    first = first_line(error).removesuffix(" from one of:")
+    first = transformers_library.reason(error, vocabulary.parent).removesuffix(" from one of:")
     return _error(
         vocabulary,
         f"transformers cannot convert it: {first}",

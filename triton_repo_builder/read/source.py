@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,7 @@ from typing import Any
 from triton_repo_builder import containment, files, repository
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import Checksum, File
-from triton_repo_builder.read import image_processor, tokenizer, tokenizer_template
+from triton_repo_builder.read import foreign, image_processor, tokenizer, tokenizer_template
 from triton_repo_builder.read.options import BuildOptions, usage
 from triton_repo_builder.read.signature import ModelSignature
 from triton_repo_builder.read.skeleton import Skeleton
@@ -21,6 +22,9 @@ from triton_repo_builder.read.tokenizer import TokenizerSpec
 PREFERRED = ("model.onnx", "onnx/model.onnx")
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 LONGEST_NAME = 128
+COMMIT = re.compile(r"[0-9a-f]{40}")
+CACHED = "models--"
+"""What the folder of a model in Hugging Face's cache begins with."""
 COMPARED = (
     *("model_type", "vocab_size", "hidden_size", "num_hidden_layers", "dim", "n_layers"),
     *("d_model", "num_layers", "n_embd", "n_layer"),
@@ -124,7 +128,7 @@ class Source:
         listed = ", ".join(self.others)
         chosen = (f"{several}{listed})",) if self.others else ()
         named = (
-            f"input '{own}' is taken for {usual} (--input {usual}={own})"
+            f"input '{own}' is taken for {usual} (--input {shlex.quote(f'{usual}={own}')})"
             for own, usual in sorted(self.skeleton.renamed.items())
         )
         return (*chosen, *named)
@@ -238,18 +242,14 @@ def model_file(path: Path, name: str | None = None) -> Path:
             return _named(file)
     found = sorted(path.glob("*.onnx")) or sorted(path.glob("onnx/*.onnx"))
     if not found:
-        raise TrbError(
-            Code.NOT_FOUND,
-            "no .onnx file in this folder",
-            where=str(path),
-            remedy="export the model first, e.g. optimum-cli export onnx --model NAME FOLDER",
-        )
+        raise foreign.nothing(path)
+    foreign.refuse_encoder_decoder(path, found)
     if len(found) > 1:
         raise TrbError(
             Code.NOT_FOUND,
             f"several ONNX files: {_listed(found, path)}",
             where=str(path),
-            remedy=f"name one, e.g. --file {_likely(found).relative_to(path)}",
+            remedy=f"name one, e.g. --file {shlex.quote(str(_likely(found).relative_to(path)))}",
         )
     return _named(containment.within(path, str(found[0].relative_to(path))) or found[0])
 
@@ -335,5 +335,20 @@ def default_name(path: Path) -> str:
     # The folder is resolved, the file is not: in a Hugging Face cache it is a link to a checksum.
     stem, folder = path.stem, path.parent.resolve()
     if stem == "model":
-        stem = folder.parent.name if folder.name == "onnx" else folder.name
+        place = without_commits((folder.parent if folder.name == "onnx" else folder).parts)
+        if place[-1].isdecimal() and len(place) > 2:  # a version: NAME/1/model.onnx
+            place = place[:-1]
+        stem = place[-1].rsplit("--", 1)[-1] if place[-1].startswith(CACHED) else place[-1]
     return clean_name(stem)
+
+
+def without_commits(parts: Sequence[str]) -> Sequence[str]:
+    """The parts of a path without the folders of commits, as Hugging Face's cache has them:
+    ``models--ORGANISATION--NAME/snapshots/COMMIT``."""
+    kept: list[str] = []
+    for part in parts:
+        if not COMMIT.fullmatch(part):
+            kept.append(part)
+        elif kept and kept[-1] == "snapshots":
+            kept.pop()
+    return kept

@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 
 from triton_repo_builder import containment, files
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.text import first_line
 
 SUFFIXES = frozenset({".json", ".txt", ".model", ".codes", ".spm", ".vocab", ".tiktoken", ".tokenizer"})
 """Ends of files that tokenizers and processors are made of; no weights, no code, no templates."""
@@ -38,6 +39,15 @@ COUNTS = ("extra_ids", "num_madeup_words", "offset")
 MOST = 10_000
 """The largest of them; T5 has 100."""
 STANDARD_ERROR = 2
+COPY = re.compile(r"\S*/trb-model-\w+/model")
+LACKS = re.compile(r"requires (?:the )?(\w+)")
+LIBRARIES = {
+    "torchvision": "torch torchvision",
+    "pytorch": "torch torchvision",
+    "pil": "pillow",
+    "scipy": "scipy",
+}
+"""What pip installs for a library, by its name in the messages of transformers' image processors."""
 
 
 def load(module: str = "") -> Any:
@@ -76,6 +86,17 @@ def from_pretrained(kind: str, path: Path, **settings: Any) -> Any:
             trust_remote_code=False,
             **settings,
         )
+
+
+def reason(error: Exception, folder: Path) -> str:
+    """Why transformers cannot read a model's folder, in its words; it names the private copy."""
+    return first_line(COPY.sub(lambda found: str(folder), str(error)) or type(error).__name__)
+
+
+def lacking(error: Exception) -> str:
+    """The packages that pip installs for a library that an error of transformers asks for; empty if none."""
+    names = LACKS.findall(str(error).lower())
+    return next((LIBRARIES[name] for name in names if name in LIBRARIES), "")
 
 
 def _copy(folder: Path, target: Path) -> None:

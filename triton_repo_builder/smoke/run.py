@@ -15,8 +15,9 @@ from triton_repo_builder.smoke import (
     malformed,
     parity,
 )
-from triton_repo_builder.smoke.report import Check, SmokeReport
+from triton_repo_builder.smoke.report import GOLDEN, Check, SmokeReport, Status
 from triton_repo_builder.smoke.session import (
+    DECOUPLED,
     Options,
     Session,
     Subject,
@@ -28,8 +29,8 @@ Progress = Callable[[str, int, int], None]
 """Called before each stage with what it is, how many are done and how many there are."""
 
 STAGES: tuple[tuple[str, Callable[[Session, Subject], Iterator[Check]]], ...] = (
-    ("cases", parity.checks),
-    ("batches", batch.checks),
+    (GOLDEN, parity.checks),
+    ("in a batch", batch.checks),
     ("concurrent clients", concurrent.checks),
     ("malformed requests", malformed.checks),
 )
@@ -123,6 +124,10 @@ def _endpoint(session: Session, target: Target, progress: Progress, done: int, t
         yield health.absent(session, target, str(error))
         return
     yield from health.endpoint(session, target, endpoint)
+    if endpoint.interface.decoupled:
+        for name, _ in STAGES:
+            yield Check(group=name, name=name, endpoint=target.name, status=Status.SKIPPED, detail=DECOUPLED)
+        return
     for number, (name, checks) in enumerate(STAGES):
         progress(f"{target.name}: {name}", done + number + 1, total)
         yield from checks(session, endpoint)

@@ -17,6 +17,7 @@ from triton_repo_builder.smoke.target import Target
 GRPC = "gRPC"
 JSON = "HTTP JSON"
 BINARY = "HTTP binary"
+DECOUPLED = "decoupled: its answers come as a stream, which smoke does not read"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +123,9 @@ def prepare(session: Session, target: Target) -> Subject:
     file = target.golden
     golden, why = file is not None, target.why
     example: Mapping[str, Array]
-    if file is not None:
+    if interface.decoupled:
+        file, golden, example, why = None, False, {}, DECOUPLED
+    elif file is not None:
         example = inputs_of(file.cases[0])
     else:
         why = why or "golden cases were left out (--no-cases)"

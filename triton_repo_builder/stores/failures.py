@@ -13,6 +13,7 @@ from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import is_full
 from triton_repo_builder.stores import retries
 from triton_repo_builder.stores.store import Hints
+from triton_repo_builder.text import shortened
 
 MISSING = "make it first: trb makes no bucket, as only you know its region and who may read it"
 PROFILE = "name a profile of ~/.aws/config in AWS_PROFILE, or unset it"
@@ -92,7 +93,7 @@ def _reason(error: Exception) -> str:
             text = f"{about['endpoint_url']}: {text}"
     elif error.args and getattr(error.args[0], "reason", None):  # requests around urllib3
         text = str(error.args[0].reason)
-    return _POOL.sub("", " ".join(text.split()))[:300] or type(error).__name__
+    return shortened(_POOL.sub("", " ".join(text.split())), 300) or type(error).__name__
 
 
 def _of_tls(text: str, hints: Hints, where: str) -> TrbError | None:

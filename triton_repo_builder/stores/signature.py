@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from triton_repo_builder import private_file
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import DAMAGED, load_json
+from triton_repo_builder.text import shortened
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -147,7 +148,7 @@ def read_signer(file: Path) -> Signer:
         raise _bad(file, "needs a passphrase", f"put the passphrase into {PASSPHRASE}") from None
     except ValueError as error:
         remedy = f"check {PASSPHRASE}" if passphrase else f"restore it, or {MAKE_KEY}"
-        raise _bad(file, f"cannot be read: {' '.join(str(error).split())[:200]}", remedy) from None
+        raise _bad(file, f"cannot be read: {shortened(' '.join(str(error).split()), 200)}", remedy) from None
     if not isinstance(key, Ed25519PrivateKey):
         raise _bad(file, f"is not an ed25519 key but {type(key).__name__.lstrip('_')}", MAKE_KEY)
     return Signer(public=PublicKey(raw=_raw(key)), _sign=key.sign)

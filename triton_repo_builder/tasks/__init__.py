@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import fields
 
 from triton_repo_builder.errors import Code, TrbError
@@ -170,8 +171,11 @@ def _filling(signature: ModelSignature) -> str:
     unknown = [spec.name for spec in signature.inputs if spec.name not in TEXT_INPUTS]
     if not input_names.looks_like_text(signature) or signature.input("input_ids") is not None:
         return "a text model takes input_ids and attention_mask, [batch, tokens]; use --task tensor"
+    if foreign := _foreign(signature):
+        return f"export the model without {foreign}, which is not [batch, tokens], or use --task tensor"
     others = ", ".join(name for name in TEXT_INPUTS if name != "input_ids")
-    return f"name each, e.g. --input input_ids={unknown[0]} (the others are {others}), or use --task tensor"
+    example = shlex.quote(f"input_ids={unknown[0]}")
+    return f"name each, e.g. --input {example} (the others are {others}), or use --task tensor"
 
 
 def _unfilled(source: Source) -> str:
@@ -185,11 +189,18 @@ def _unfilled(source: Source) -> str:
     return f"a tokenizer cannot fill its input {', '.join(names)}: served as plain tensors" if names else ""
 
 
+def _foreign(signature: ModelSignature) -> str:
+    """Inputs that are no rows of tokens, whatever they are called."""
+    return ", ".join(f"'{spec.name}'" for spec in signature.inputs if not input_names.is_row(spec))
+
+
 def _unnamed(signature: ModelSignature) -> str:
     """Which inputs cannot be told by their names, and the options that name them.
 
     One of them is guessed and no more: pasted, two guesses that are the wrong way round would answer wrongly.
     """
+    if foreign := _foreign(signature):
+        return f"a tokenizer cannot fill {foreign}, not [batch, tokens]: served as plain tensors"
     known = input_names.known(signature)
     unknown = [spec.name for spec in signature.inputs if spec.name not in known]
     free = [usual for usual in TEXT_INPUTS if usual not in known.values()]
@@ -201,10 +212,9 @@ def _unnamed(signature: ModelSignature) -> str:
     served = f"{what}: served as plain tensors"
     if any("pad" in name.lower() for name in unknown):
         return f"{served} (a mask that is 1 for padding is no attention_mask: export it the other way round)"
-    named = [f"--input {usual}={name}" for name, usual in known.items()]
-    if free and unknown:
-        named.append(f"--input {free[0]}={unknown[0]}")
-    return f"{served} (for texts name each, e.g. {' '.join(named)})"
+    named = [*((usual, name) for name, usual in known.items()), *zip(free, unknown[:1], strict=False)]
+    shown = " ".join(f"--input {shlex.quote(f'{usual}={name}')}" for usual, name in named)
+    return f"{served} (for texts name each, e.g. {shown})"
 
 
 def _audio_task(source: Source, name: str | None) -> tuple[Task, str] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from typing import Any
 
 import numpy.typing as npt
@@ -50,7 +52,28 @@ def tensors(specs: tuple[TensorSpec, ...], *, batching: bool) -> tuple[TensorPla
     return tuple(plans)
 
 
-ZIPMAP = "export without it (skl2onnx: options={'zipmap': False}; onnxmltools for LightGBM: zipmap=False)"
+WITHOUT_ZIPMAP = "skl2onnx: options={'zipmap': False}; onnxmltools for LightGBM: zipmap=False"
+"""Exporters that can leave it out; CatBoost's cannot."""
+TAKE_OUT = (
+    "import sys, onnx; m = onnx.load(sys.argv[1]); g = m.graph; "
+    'z = next(n for n in g.node if n.op_type == "ZipMap"); '
+    "k = sum(len(a.ints) + len(a.strings) for a in z.attribute); "
+    "o = next(o for o in g.output if o.name == z.output[0]); "
+    'o.CopyFrom(onnx.helper.make_tensor_value_info(z.input[0], 1, ["N", k])); '
+    "g.node.remove(z); onnx.save(m, sys.argv[2])"
+)
+"""Makes the scores that a ZipMap turns into dictionaries an output, one column for each class."""
+
+
+def _plain_outputs(source: Source) -> str:
+    """What to do about an output that is no tensor."""
+    if "ZipMap" not in source.signature.operators:
+        return "export the model with plain tensor outputs"
+    path = source.path
+    argv = (sys.executable, "-c", TAKE_OUT, str(path), str(path.with_name(f"{path.stem}_plain.onnx")))
+    line = f"take the ZipMap out: {shlex.join(argv)}"
+    catboost = source.signature.producer.startswith("CatBoost")
+    return line if catboost else f"export without it ({WITHOUT_ZIPMAP}), or {line}"
 
 
 def check_types(source: Source) -> None:
@@ -62,7 +85,9 @@ def check_types(source: Source) -> None:
                     Code.UNSUPPORTED_TYPE,
                     f"{role} '{spec.name}' is a {spec.kind}; Triton carries only tensors",
                     where=str(source.path),
-                    remedy=ZIPMAP if role == "output" else "export the model with plain tensor inputs",
+                    remedy=_plain_outputs(source)
+                    if role == "output"
+                    else "export the model with plain tensor inputs",
                 )
             if not spec.dtype.servable:
                 raise TrbError(

@@ -40,13 +40,16 @@ def _weights(case: Path) -> None:
 
 
 def _onnx(case: Path) -> None:
-    from triton_repo_builder.graph import external_data, reader, shape_inference
+    from triton_repo_builder import releases
+    from triton_repo_builder.graph import external_data, hidden, reader, shape_inference
     from triton_repo_builder.read import skeleton
 
     path = case / "model.onnx"
     graph = skeleton.read(path)
     signature = reader.signature(graph)
-    shape_inference.output_shapes(graph)
+    model = reader.load(graph)
+    shape_inference.infer(model)
+    hidden.hide(model, releases.default())
     if external_data.leaves(path, tuple(file.location for file in signature.external)):
         external_data.resolved(graph)
 

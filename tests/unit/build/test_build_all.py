@@ -234,6 +234,17 @@ def test_removing_what_is_not_there_or_was_edited(models: Path, output: Path) ->
     assert not (output / "tone").exists()
 
 
+def test_names_in_a_cache_of_hugging_face_are_without_hashes(tmp_path: Path) -> None:
+    model = tmp_path / "hub" / "models--BAAI--bge-m3"
+    tiny.embedder(model / "snapshots" / ("c0ffee" * 6 + "0123"))
+    tiny.tensor_model(tmp_path / "hub" / "models--x--net" / "snapshots" / ("5" * 40) / "onnx" / "int8.onnx")
+    assert [found.name for found in build_all.discover(tmp_path / "hub")] == [
+        *("BAAI_bge-m3", "x_net_onnx_int8"),
+    ]
+    for root in (model, model / "snapshots", model / "snapshots" / ("c0ffee" * 6 + "0123")):
+        assert [found.name for found in build_all.discover(root)] == ["bge-m3"]
+
+
 def test_check_names_every_endpoint_whose_tokenizer_is_gone(models: Path, output: Path) -> None:
     put(models, output)
     shared = steps(output, "tone")[0]

@@ -23,7 +23,8 @@ def test_what_is_built_has_no_errors(tmp_path: Path) -> None:
 
 def test_findings_name_files_of_the_repository() -> None:
     files = [File(path="m/config.pbtxt", content=b'backend: "onnxruntime"\nmax_batch_size: "many"\n')]
-    (finding,) = check_files.findings(files, RELEASE)
+    versions, finding = check_files.findings(files, RELEASE)
+    assert (finding.code, versions.code) == ("config-syntax", "version-missing")
     assert finding.where.startswith("m/config.pbtxt")
     with pytest.raises(TrbError) as caught:
         check_files.refuse_errors("m", files, RELEASE)

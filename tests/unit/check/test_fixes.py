@@ -99,3 +99,72 @@ def test_a_diff_applies_as_a_patch() -> None:
         "--- a/m/config.pbtxt\n+++ b/m/config.pbtxt\n@@ -1,2 +1,2 @@\n a\n-b\n"
         "\\ No newline at end of file\n+c\n"
     )
+
+
+STEP = 'model_name: "m" input_map { key: "X" value: "X" } output_map { key: "Y" value: "Y" }'
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        (f"step [ {{ model_version: 0 {STEP} }} ]", f"step [ {{ model_version: -1 {STEP} }} ]"),
+        (f"step [ < {STEP} > ]", f"step [ < model_version: -1 {STEP} > ]"),
+        (f"step {{ {STEP} model_version: 0 }}", f"step {{ {STEP} model_version: -1 }}"),
+        (f"step [ {{ model_version: 7 {STEP} }} ]", ""),
+    ],
+    ids=["stated", "angle", "behind", "another version"],
+)
+def test_a_step_s_version_is_never_written_into_a_map(tmp_path: Path, step: str, expected: str) -> None:
+    before = f'platform: "ensemble"\n{IO}ensemble_scheduling {{ {step} }}\n'
+    assert of_two(tmp_path, HEAD + IO, before) == ([before.replace(step, expected)] if expected else [])
+
+
+def test_a_correction_that_brings_a_finding_is_not_made(tmp_path: Path) -> None:
+    """The mended type of a step would be another than its ensemble's."""
+    typed = IO.replace("TYPE_FP32", "TYPE_INT32")
+    ensemble = f'platform: "ensemble"\n{typed}ensemble_scheduling {{ step {{ model_version: -1 {STEP} }} }}\n'
+    graph = '<ir_version: 8, opset_import: ["" : 17]>\ng (float[N,4] X) => (float[N,4] Y) { Y = Relu(X) }'
+    head = 'backend: "onnxruntime"\nmax_batch_size: 8\ninstance_group { count: 1 kind: KIND_CPU }\n'
+    assert of_two(tmp_path, head + typed, f"max_batch_size: 8\n{ensemble}", graph) == []
+    assert of_two(tmp_path / "alone", head + typed, "", graph) == [head + IO]
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [("model.plan", 'platform: "tensorrt_plan"\n'), ("model.onnx", 'backend: "onnxruntime"\n'), ("x", None)],
+)
+def test_the_file_decides_between_platform_and_backend(tmp_path: Path, file: str, expected: str) -> None:
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    (tmp_path / "m" / "1" / file).write_bytes(b"")
+    text = f'platform: "tensorrt_plan"\nbackend: "onnxruntime"\n{IO}'
+    config = tmp_path / "m" / "config.pbtxt"
+    config.write_text(text)
+    read = repository.read(tmp_path)
+    changed = fixes.correct(
+        {str(config): text}, lambda texts: check.check(read.with_texts(texts), releases.default())
+    )
+    assert [each.replace("\n\n", "\n").lstrip() for each in changed.values()] == [
+        f"{expected}{IO}" for _ in [1] if expected
+    ]
+
+
+def of_two(tmp_path: Path, model: str, ensemble: str, graph: str = "") -> list[str]:
+    """The changed texts of a model and of an ensemble on it; a model of Python unless it has a graph."""
+    import onnx.parser
+
+    texts = {}
+    for name, config in (("m", model), ("e", ensemble)):
+        if config:
+            (tmp_path / name / "1").mkdir(parents=True, exist_ok=True)
+            (tmp_path / name / "1" / "model.py").write_text(MODEL)
+            (tmp_path / name / "config.pbtxt").write_text(config)
+            texts[str(tmp_path / name / "config.pbtxt")] = config
+    if graph:
+        content = onnx.parser.parse_model(graph).SerializeToString()
+        (tmp_path / "m" / "1" / "model.onnx").write_bytes(content)
+    read = repository.read(tmp_path)
+    return [
+        *fixes.correct(
+            texts, lambda changed: check.check(read.with_texts(changed), releases.default())
+        ).values()
+    ]

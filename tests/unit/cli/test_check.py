@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from triton_repo_builder import cli, files
 from triton_repo_builder.cli import check as check_command
 from triton_repo_builder.cli.check import command
-from triton_repo_builder.errors import Code
+from triton_repo_builder.errors import Code, TrbError
 
 
 def run(*arguments: object) -> tuple[int, str]:
@@ -24,7 +24,7 @@ def run(*arguments: object) -> tuple[int, str]:
 def test_errors_fail_and_everything_is_shown(tmp_path: Path) -> None:
     code, output = run(lay_out("several", tmp_path / "r"))
     assert code == 1
-    assert output.endswith("2 models checked: 8 errors, 1 warning\n")
+    assert output.endswith("2 models checked: 7 errors, 2 warnings\n")
     assert output.count("  fix: ") == 9
 
 
@@ -146,7 +146,7 @@ def test_selection_baseline_and_policies_together(tmp_path: Path) -> None:
 def test_an_option_that_is_given_twice_adds_up(tmp_path: Path) -> None:
     repository = lay_out("several", tmp_path / "r")
     output = run(repository, "--select", "name-mismatch", "--select", "tensor-dims,tensor-duplicate")[1]
-    assert output.endswith("2 models checked: 3 errors, 0 warnings\n")
+    assert output.endswith("2 models checked: 2 errors, 1 warning\n")
     output = run(repository, "--ignore", "tensor-*,queue-*", "--ignore", "ensemble-*")[1]
     assert output.endswith("2 models checked: 2 errors, 0 warnings\n")
 
@@ -227,3 +227,30 @@ def test_an_unreadable_file_is_named(
     output = capsys.readouterr().out
     assert "cannot be read: Permission denied" in output
     assert "/m/1/model.py [file-unreadable]" in output
+
+
+@pytest.mark.parametrize("place", ["m", "m/1", "m/1/model.py", "m/config.pbtxt"])
+def test_a_model_is_no_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    repository = lay_out("max-batch-size-negative", tmp_path / "r")
+    for given, above in ((repository / place, str(repository)), (Path("r") / place, "r")):
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(TrbError) as raised:
+            command.main([str(given)], standalone_mode=False)
+        assert raised.value.message == "belongs to the model 'm', and is not a repository"
+        assert raised.value.remedy == f"name the folder above the model's: trb check {above}"
+
+
+def test_within_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(lay_out("max-batch-size-negative", tmp_path / "r") / "m")
+    with pytest.raises(TrbError) as raised:
+        command.main([], standalone_mode=False)
+    assert raised.value.remedy.endswith("trb check ..")
+
+
+def test_a_repository_beside_a_stray_configuration(tmp_path: Path) -> None:
+    repository = lay_out("max-batch-size-negative", tmp_path / "r")
+    shutil.copy2(repository / "m" / "config.pbtxt", repository)
+    shutil.copy2(repository / "m" / "config.pbtxt", tmp_path)
+    (tmp_path / "empty").mkdir()
+    assert "1 model checked: 1 error" in run(repository)[1]
+    assert run(tmp_path / "empty", "--allow-empty")[0] == 0

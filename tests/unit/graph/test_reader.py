@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import LFS_POINTER as LFS
-from triton_repo_builder.graph import reader, shape_inference
+from triton_repo_builder.graph import reader
 from triton_repo_builder.read import skeleton
 
 
@@ -216,18 +216,6 @@ def test_weights_of_a_subgraph_and_of_a_constant_count_too(tmp_path: Path) -> No
 # --- what the graph implies --------------------------------------------------------------------------
 
 
-def test_shapes_are_inferred_where_onnx_can(tmp_path: Path) -> None:
-    path = tmp_path / "m.onnx"
-    path.write_bytes(
-        t.model([t.node("Relu", ["X"], ["Y"])], [t.tensor("X", ["n", 3])], [t.tensor("Y", None)])
-    )
-    assert shape_inference.output_shapes(skeleton.read(path)) == {"Y": ("n", 3)}
-    path.write_bytes(
-        t.model([t.node("NoSuchOp", ["X"], ["Y"])], [t.tensor("X", ["n", 3])], [t.tensor("Y", None)])
-    )
-    assert shape_inference.output_shapes(skeleton.read(path)) == {}
-
-
 @pytest.mark.parametrize(
     "between",
     [
@@ -304,3 +292,21 @@ def test_external_data_beside_data_of_its_own(tmp_path: Path) -> None:
     model.graph.initializer[0].data_location = onnx.TensorProto.DEFAULT
     path.write_bytes(model.SerializeToString())
     assert reader.read_signature(path).external == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "inside", "after", "half"),
+    [
+        (t.FLOAT, t.FLOAT, t.FLOAT, False),
+        (t.FP16, t.FLOAT, t.FLOAT, True),
+        (t.FLOAT, t.FLOAT, t.FP16, True),
+        (t.FLOAT, t.FP16, t.FLOAT, True),
+    ],
+)
+def test_floats_of_16_bits_are_found_at_the_edges_and_inside(
+    before: int, inside: int, after: int, half: bool, tmp_path: Path
+) -> None:
+    nodes = [t.node("Cast", ["X"], ["inside"], to=inside), t.node("Cast", ["inside"], ["Y"], to=after)]
+    tensors = [t.tensor("X", ["n", 2], before)], [t.tensor("Y", ["n", 2], after)]
+    (tmp_path / "m.onnx").write_bytes(t.model(nodes, *tensors))
+    assert reader.read_signature(tmp_path / "m.onnx").half_precision is half

@@ -1,18 +1,28 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
-from onnx import helper, parser
-from tiny import save
+from onnx import helper, numpy_helper, parser
 from tiny_onnx import node, tensor
 
-from triton_repo_builder.graph import shape_inference
+from triton_repo_builder import releases
+from triton_repo_builder.graph import reader, shape_inference
 from triton_repo_builder.read import skeleton
+from triton_repo_builder.releases import Release
+
+RELEASE = releases.get("24.10")
+
+
+def shapes(path: Path, release: Release = RELEASE) -> shape_inference.Shapes:
+    graph = skeleton.read(path)
+    return shape_inference.output_shapes(graph, reader.signature(graph), release)
 
 
 @pytest.mark.parametrize(("rows", "followed"), [("batch", True), (16, True), (2**62, False)])
 def test_values_of_shapes_are_followed_unless_a_size_is_a_mistake(
-    rows: Any, followed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rows: Any, followed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[bool] = []
     monkeypatch.setattr(
@@ -23,8 +33,80 @@ def test_values_of_shapes_are_followed_unless_a_size_is_a_mistake(
     graph = helper.make_graph(
         [node("Identity", ["x"], ["y"])], "g", [tensor("x", [rows, 2])], [tensor("y", [rows, 2])]
     )
-    shape_inference.output_shapes(skeleton.read(save(tmp_path / "model.onnx", graph)))
+    shape_inference.infer(helper.make_model(graph))
     assert asked == [False, True][: 1 + followed]
+
+
+OPENED = """<ir_version: 8, opset_import: ["": 21]>
+g (float[n,3,8,8] x) => (float[n,a,b] y)
+<int64[1] zero = {0}, int64[1] one = {1}, int64[1] three = {3}, int64[2] r1 = {3, 32}, int64[2] r2 = {1, 2},
+ float[2] r3 = {3, 64}> {
+  s = Shape (x)
+  b = Gather (s, zero)
+  NODES
+}
+"""
+RESHAPED = "t = Concat <axis = 0> (b, rest) y = Reshape (x, t)"
+SIZES = {
+    "product": ("rest = Mul (r1, r2) " + RESHAPED, (3, 64)),
+    "cast": ("rest = Cast <to = 7> (r3) " + RESHAPED, (3, 64)),
+    "slice": (
+        "xx = ReduceSum <keepdims = 0> (x, three) part = Slice (s, one, three) rest = Cast <to = 7> (part) "
+        "t = Concat <axis = 0> (b, rest) y = Reshape (xx, t)",
+        ("a", "b"),
+    ),
+}
+"""What ONNX Runtime 1.19.2 gives; ONNX's own inference follows the slice, and not the cast."""
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_sizes_are_those_of_onnx_runtime(name: str, tmp_path: Path) -> None:
+    nodes, sizes = SIZES[name]
+    path = tmp_path / "model.onnx"
+    path.write_bytes(parser.parse_model(OPENED.replace("NODES", nodes)).SerializeToString())
+    assert shapes(path) == ({"y": ("n", *sizes)}, True)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "old", "new"),
+    [
+        ('y = Einsum <equation = "nchw->nhc"> (x)', (None, None, None), ("n", 8, 3)),
+        ('z = Einsum <equation = "nchw->nhc"> (x) y = Relu (z)', (None, None, None), ("n", 8, 3)),
+        (
+            "z = ReduceSum <keepdims = 0> (x, three) c = GreaterOrEqual (z, z) y = Cast <to = 1> (c)",
+            None,
+            ("n", 3, 8),
+        ),
+    ],
+    ids=["rank", "behind", "nothing"],
+)
+def test_what_an_older_release_does_not_infer_is_open(nodes: str, old: Any, new: Any, tmp_path: Path) -> None:
+    """Measured with the wheels of 1.19.2 and 1.27.0."""
+    model = parser.parse_model(OPENED.replace("float[n,a,b] y", "float[] y").replace("NODES", nodes))
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    assert shapes(path).sizes == ({} if old is None else {"y": old})
+    assert shapes(path, releases.newest()).sizes == {"y": new}
+
+
+def test_weights_beside_a_graph_with_hidden_sizes(tmp_path: Path) -> None:
+    text = OPENED.replace("NODES", 'z = Einsum <equation = "nchw->nhc"> (x) y = MatMul (z, w)')
+    model = parser.parse_model(text)
+    weights = numpy_helper.from_array(np.ones((3, 512), np.float32), "w")
+    model.graph.initializer.append(weights)
+    path = tmp_path / "model.onnx"
+    onnx.save_model(model, path, save_as_external_data=True, location="w.bin", size_threshold=0)
+    assert shapes(path) == ({"y": ("n", "a", 512)}, True)
+    path.write_bytes(model.SerializeToString())
+    assert shapes(path) == ({"y": ("n", "a", 512)}, True)
+
+
+def test_a_graph_that_cannot_be_loaded_here(tmp_path: Path) -> None:
+    text = OPENED.replace("NODES", "z = Relu (x) w = NoSuchOp (z) y = ReduceSum <keepdims = 0> (z, three)")
+    path = tmp_path / "model.onnx"
+    path.write_bytes(parser.parse_model(text).SerializeToString())
+    assert shapes(path) == ({"y": ("n", 3, 8)}, False)
 
 
 BRANCH = """<ir_version: 8, opset_import: ["": 17]>

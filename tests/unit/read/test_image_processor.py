@@ -11,7 +11,7 @@ import tiny_images
 from triton_repo_builder import files
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.golden import image
-from triton_repo_builder.read import image_processor, image_reference
+from triton_repo_builder.read import image_processor, image_reference, transformers_library
 from triton_repo_builder.read.image_processor import ImageSpec
 
 WITHIN = {"shortest_edge": 48, "longest_edge": 200}
@@ -251,3 +251,32 @@ def test_a_file_that_was_named_is_taken_as_it_stands(tmp_path: Path, output: Pat
     with pytest.raises(TrbError, match="names no class"):
         tiny.make(made, output, pillow_wheel=(wheel,))
     tiny.make(made, output, pillow_wheel=(wheel,), preprocessor=made / "preprocessor_config.json")
+
+
+@pytest.mark.parametrize(
+    ("message", "packages"),
+    [
+        (
+            "\nXProcessor requires the Torchvision library but it was not found in your environment. Check "
+            "out the instructions on the\ninstallation page: https://x.org and follow the ones that match.\n",
+            "pip install torch torchvision, or ",
+        ),
+        ("X requires PyTorch >= 2.6, but PyTorch was not found.", "pip install torch torchvision, or "),
+        ("X requires the SciPy library but it was not found.", "pip install scipy, or "),
+        ("Unrecognized image processor in /tmp/trb-model-x1/model. Name one of: " + "vit, " * 300, ""),
+    ],
+)
+def test_a_library_that_is_missing_is_named_with_what_installs_it(
+    message: str, packages: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: object, **kwargs: object) -> None:
+        raise ImportError(message)
+
+    monkeypatch.setattr(transformers_library, "from_pretrained", fail)
+    with pytest.raises(TrbError) as caught:
+        read(tmp_path, image_processor_type="XProcessor")
+    shown = (
+        " ".join(message.split()).replace("/tmp/trb-model-x1/model", str(tmp_path)).partition(" Name one")[0]
+    )
+    assert caught.value.message == f"transformers cannot load it: {shown}"
+    assert caught.value.remedy.startswith(f"{packages}use --task tensor")

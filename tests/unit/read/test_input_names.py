@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,31 @@ def test_inputs_that_are_known_are_not_called_unclear(tmp_path: Path) -> None:
     assert "not known what 'valid' is for, which may be attention_mask or position_ids" in reason
     shown = reason[reason.index("e.g. ") + 5 : -1].split(" ")
     assert shown[::2] == ["--input"] * 3
+    given = tuple((option.split("=")[0], option.split("=")[1]) for option in shown[1::2])
+    assert tasks.choose(reader.read_source(path, Given(inputs=given)), None)[0].NAME == "embedding"
+
+
+def test_an_input_that_is_no_row_of_tokens_is_not_offered_a_name(tmp_path: Path) -> None:
+    """BERT-Squad's ``unique_ids`` are one number for each text: no line with them could work."""
+    rows = [t.tensor(f"{name}:0", ["n", 256], t.INT64) for name in ("segment_ids", "input_ids")]
+    ids = t.tensor("unique_ids:0", ["n"], t.INT64)
+    nodes = [t.node("Identity", ["unique_ids:0"], ["unique"]), t.node("Identity", ["input_ids:0"], ["y"])]
+    outputs = [t.tensor("unique", ["n"], t.INT64), t.tensor("y", ["n", 256], t.INT64)]
+    (tmp_path / "model.onnx").write_bytes(t.model(nodes, [ids, *rows], outputs))
+    tiny.tokenizer(tmp_path / "tokenizer.json")
+    read = reader.read_source(tmp_path)
+    reason = tasks.choose(read, None)[1]
+    assert reason == "a tokenizer cannot fill 'unique_ids:0', not [batch, tokens]: served as plain tensors"
+    with pytest.raises(TrbError) as caught:
+        tasks.choose(read, "question-answering")
+    assert caught.value.remedy.startswith("export the model without 'unique_ids:0'")
+
+
+def test_names_are_quoted_for_a_shell(tmp_path: Path) -> None:
+    """Names with blanks: pasted, the options name all inputs."""
+    path = folder(tmp_path, "ids", "valid ones", "segment_ids")
+    reason = tasks.choose(reader.read_source(path), None)[1]
+    shown = shlex.split(reason[reason.index("e.g. ") + 5 : -1])
     given = tuple((option.split("=")[0], option.split("=")[1]) for option in shown[1::2])
     assert tasks.choose(reader.read_source(path, Given(inputs=given)), None)[0].NAME == "embedding"
 

@@ -9,7 +9,7 @@ from importlib import util
 from typing import Any
 
 import pytest
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from triton_repo_builder import resources
 
@@ -50,6 +50,39 @@ def byte_pairs_of_everything() -> Tokenizer:
     made.normalizer = normalizers.Replace(" ", "▁")
     made.train_from_iterator(CORPUS, trainers.BpeTrainer(vocab_size=300, special_tokens=["<unk>"]))
     return made
+
+
+GROUPED = (
+    r"\d{1,3}(?=(?:\d{3})*\b)",
+    r"(?=(\d{3})+(?!\d))",
+    r"\p{N}{1,3}(?=(?:\p{N}{3})*\P{N})|\p{N}",
+    r"\d{1,3}(?=(?:\d{3})*(?:[^\d]|$))",
+    r"[0-9]+(?=x)|[0-9]",
+    r"\d+\b|\d",
+)
+"""What these take of a run depends on where it ends, or on what is behind it."""
+
+
+@cache
+def split(pattern: str) -> Callable[[], Tokenizer]:
+    """Byte pairs of the words that a regular expression makes."""
+
+    def make() -> Tokenizer:
+        made = Tokenizer(models.BPE())
+        made.pre_tokenizer = pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Split(Regex(pattern), "isolated"),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+            ]
+        )
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        digits = [str(number) for number in range(1000)] * 3
+        trainer = trainers.BpeTrainer(vocab_size=600, initial_alphabet=alphabet)
+        code = ["def f():\n    \n    \n        return 1\n  \n\n x"] * 50
+        made.train_from_iterator(CORPUS + digits + code, trainer)
+        return made
+
+    return make
 
 
 def periodic() -> Tokenizer:
@@ -240,3 +273,58 @@ def test_a_long_text_with_few_words_is_cut_where_it_has_enough_of_them() -> None
     text = (" " * 150 + "fox") * 6_000
     assert len(short(text)) < len(text) / 4
     assert tokenizer.encode(short(text)).ids == tokenizer.encode(text).ids
+
+
+@pytest.mark.parametrize("pattern", GROUPED)
+@pytest.mark.parametrize("end", ["", "x", " 12"])
+def test_digits_that_are_grouped_from_the_end_of_a_run_are_not_cut(pattern: str, end: str) -> None:
+    tokenizer = Tokenizer.from_str(trained(split(pattern)))
+    short = shortener(tokenizer)
+    prose = TEXTS["prose"](random.Random(5))
+    for text in ("8" * 5_999 + end, "8" * 6_001 + f"{end} {prose}"):
+        assert tokenizer.encode(short(text)).ids == tokenizer.encode(text).ids
+    assert len(short(prose)) < len(prose) / 10
+    with pytest.raises(ValueError, match="too few blanks"):
+        short("8" * 100_000)
+
+
+@pytest.mark.parametrize("between", [" " * 40_000, "\r\n" * 20_000, " \n" * 20_000, "\n" + " " * 40_000])
+@pytest.mark.parametrize("end", ["", "x", "\n", "\n  x"])
+def test_blanks_between_two_line_ends_are_one_word(between: str, end: str) -> None:
+    tokenizer = Tokenizer.from_str(trained(split(r"[^\r\n\p{L}]?\p{L}+|\s*[\r\n]+|\s+(?!\S)|\s+")))
+    text = f"the fox\n{between}{end}"
+    assert tokenizer.encode(shortener(tokenizer)(text)).ids == tokenizer.encode(text).ids
+
+
+def test_a_split_that_looks_ahead_beyond_blanks_is_never_cut() -> None:
+    tokenizer = split(r"\w+(?=[^x]*x)|\w")()
+    for text in (TEXTS["prose"](random.Random(6)), "the dogs " * 3_000 + "e"):
+        assert shortener(tokenizer)(text) == text
+
+
+@pytest.mark.parametrize(
+    ("pattern", "reach"),
+    [
+        (r"'s|'t| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+", ""),
+        (r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+", ""),
+        (r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+", ""),
+        (r"[[:alpha:]&&[^(?=$)]]+|(?<=\d)\p{L}|\(\?=", ""),
+        *((pattern, "run") for pattern in GROUPED),
+        (r"\d+$|\d", "run"),
+        (r"\d(?=.*x)|\d+", "text"),
+        (r"\d(?![\s\d]+x)|\d+", "text"),
+        (r"\d(?=(?:\d{3})*(?:\d| {2,}))", "text"),
+        (r"\d(?=\P{L}{2,})", "text"),
+        (r"\d(?=(?:(?:[^x])*|y)x)", "text"),
+        (r"\d+(?:\b|\s)", "run"),
+        ("x" * 20_000, "text"),
+    ],
+)
+def test_the_reach_of_a_split(pattern: str, reach: str) -> None:
+    tokenizer = Tokenizer(models.BPE())
+    assert long_texts.looks_ahead(tokenizer) == ""
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), "isolated")
+    assert long_texts.looks_ahead(tokenizer) == reach
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel()
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Replace(Regex(pattern), "-")])
+    assert long_texts.looks_ahead(tokenizer) == reach

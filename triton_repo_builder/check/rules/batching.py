@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder.check.context import ModelContext, c_string
+from triton_repo_builder.check.context import ModelContext, c_string, relative
 from triton_repo_builder.check.finding import Finding
 from triton_repo_builder.check.line_numbers import Key
 
@@ -94,6 +94,10 @@ def _strategy(context: ModelContext) -> Iterator[Finding]:
         yield context.finding(
             "batch-strategy", message, "parameters", Key(STRATEGY), remedy=f"drop {STRATEGY}"
         )
+    elif message := relative(path):
+        remedy = "write the absolute path that it has in the image"
+        where = ("parameters", Key(STRATEGY))
+        yield context.finding("batch-strategy", message, *where, remedy=remedy, severity="warning")
     elif not c_string(path) or not Path(c_string(path)).exists():
         message = f"Batching library path not found: {path}"
         severity = context.absent(path)

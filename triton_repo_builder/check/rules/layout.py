@@ -8,10 +8,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from triton_repo_builder import files
+from triton_repo_builder import files as file_system
 from triton_repo_builder.check import backends
 from triton_repo_builder.check.context import ModelContext, c_string, readable, report
 from triton_repo_builder.check.finding import Finding
+from triton_repo_builder.check.line_numbers import Key
 from triton_repo_builder.files import is_folder
 from triton_repo_builder.repository import Model
 from triton_repo_builder.repository.config import PLATFORMS
@@ -49,9 +50,15 @@ def check(context: ModelContext) -> Iterator[Finding]:
         )
     yield from _backend(context)
     if not context.relocated:
-        for part in (_versions, _files, _labels):
+        for part in (_versions, _files, _by_capability, _labels):
             yield from readable(context.model.path, functools.partial(part, context))
     yield from _pointers(context)
+
+
+def files(context: ModelContext) -> Iterator[Finding]:
+    """What holds of the directory without a configuration."""
+    for part in (_versions, _pointers):
+        yield from readable(context.model.path, functools.partial(part, context))
 
 
 def _backend(context: ModelContext) -> Iterator[Finding]:
@@ -71,7 +78,9 @@ def _backend(context: ModelContext) -> Iterator[Finding]:
         yield context.finding("platform-unknown", message, "platform", remedy=remedy)
     elif platform and _family(backend) and _family(backend) != PLATFORMS.get(platform):
         message = f"unexpected 'platform' and 'backend' pair, got:{platform}, {backend}"
-        yield context.finding("platform-backend-pair", message, "platform")
+        spare = _spare(context, PLATFORMS.get(platform, ""))
+        remedy = f"drop {spare}: the model's file is not of it" if spare else ""
+        yield context.finding("platform-backend-pair", message, spare or "platform", remedy=remedy)
     elif context.image.backends and context.backend not in context.image.backends:
         message = f"backend '{context.backend}' is not among those of the image"
         yield context.finding("backend-unknown", message, "backend", remedy=_of_the_image(context))
@@ -98,6 +107,18 @@ def _backend(context: ModelContext) -> Iterator[Finding]:
             "backend-custom", message, "backend", remedy=f"did you mean {near[0]}?" if near else ""
         )
     yield from _runtime(context)
+
+
+def _spare(context: ModelContext, of_platform: str) -> str:
+    """Which of ``platform`` and ``backend`` does not fit the versions' files; empty if they do not say."""
+    suffixes = {Path(name).suffix: backend for name, backend in backends.FILES.items()}
+    folders = [context.model.path / str(version) for version in context.selected]
+    names = [entry.name for folder in folders if folder.is_dir() for entry in folder.iterdir()]
+    named = context.config.default_model_filename
+    fitting = {suffixes.get(Path(name).suffix, "") for name in ([named] if named else names)}
+    if (context.config.backend in fitting) == (of_platform in fitting):
+        return ""
+    return "platform" if context.config.backend in fitting else "backend"
 
 
 def _is_path(backend: str) -> bool:
@@ -229,6 +250,21 @@ def _files(context: ModelContext) -> Iterator[Finding]:
         yield report("model-file-missing", str(file), message, remedy=remedy)
 
 
+def _by_capability(context: ModelContext) -> Iterator[Finding]:
+    """Files for some GPUs: a server without such a GPU does not look for them."""
+    for key, name in backends.by_capability(context.model, context.backend).items():
+        place = ("cc_model_filenames", Key(key))
+        if not re.fullmatch(r"\d+\.\d+", key):
+            message = f"cc_model_filenames: '{key}' is not a compute capability, so no GPU takes '{name}'"
+            remedy = 'write it with a point: key: "7.5"'
+            yield context.finding("model-filename", message, *place, remedy=remedy, severity="warning")
+        for version in context.selected:
+            file = context.join(str(version), name)
+            if not file.exists():
+                message = f"failed to stat file {file}, on a GPU of compute capability {key}"
+                yield context.finding("model-file-missing", message, *place, severity="warning")
+
+
 def _python_name(context: ModelContext) -> str:
     """What the backend's stub, which imports the file as ``<version>.<name>``, cannot take for a module."""
     name = context.config.default_model_filename
@@ -281,6 +317,6 @@ def _pointers(context: ModelContext) -> Iterator[Finding]:
     """Any file may be in LFS, a tokenizer as well as a model."""
     for file in sorted(context.model.path.rglob("*")):
         if file.is_file() and file.stat().st_size < 1024:
-            with files.opened(file) as stream:
+            with file_system.opened(file) as stream:
                 if stream.read(len(LFS)) == LFS:
                     yield report("lfs-pointer", str(file), "this is a git-LFS pointer, not the file itself")

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from triton_repo_builder import releases
-from triton_repo_builder.check.context import ModelContext, report
+from triton_repo_builder.check.context import ModelContext, relative, report
 from triton_repo_builder.check.finding import Finding, Severity
 from triton_repo_builder.check.rules import onnx_options, onnx_tensors
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read.signature import ModelSignature
+
+_LIBRARY = ("model_operations", "op_library_filename")
 
 
 def check(context: ModelContext) -> Iterator[Finding]:
@@ -21,7 +23,13 @@ def check(context: ModelContext) -> Iterator[Finding]:
     if context.config.decoupled:
         message = "decoupled on an ONNX model: it answers once, and HTTP refuses every request (501)"
         yield context.finding("onnx-decoupled", message, "model_transaction_policy")
-    if context.relocated:
+    if not context.relocated:
+        yield from files(context)
+
+
+def files(context: ModelContext) -> Iterator[Finding]:
+    """Each selected version's graph; against a config.pbtxt if there is one that parses."""
+    if context.backend != "onnxruntime" or context.ensemble:
         return
     for version in context.selected:
         file = context.file(version)
@@ -30,8 +38,9 @@ def check(context: ModelContext) -> Iterator[Finding]:
         graph = context.repo.graph(file)
         if isinstance(graph, ModelSignature):
             yield from _age(context, file, graph)
-            yield from onnx_tensors.check(context, graph)
-            yield from _nodes(context, file, graph)
+            if context.model.error is None:
+                yield from onnx_tensors.check(context, graph)
+                yield from _nodes(context, file, graph)
         elif graph.code is not Code.LFS_POINTER:
             yield _unreadable(file, graph)
 
@@ -65,12 +74,14 @@ def _nodes(context: ModelContext, file: Path, graph: ModelSignature) -> Iterator
             yield report("onnx-graph", str(file), fault)
     yield from _kernels(context, file)
     for library in libraries:
-        if not Path(library).exists():
+        if message := relative(library, library=True):
+            remedy = "write the absolute path that it has in the image"
+            yield context.finding("onnx-library", message, *_LIBRARY, severity="warning", remedy=remedy)
+        elif not Path(library).exists():
             message = (
                 f"Failed to load library {library} with error: {library}: cannot open shared object file"
             )
-            where, severity = ("model_operations", "op_library_filename"), context.absent(library)
-            yield context.finding("onnx-library", message, *where, severity=severity)
+            yield context.finding("onnx-library", message, *_LIBRARY, severity=context.absent(library))
 
 
 def _kernels(context: ModelContext, file: Path) -> Iterator[Finding]:

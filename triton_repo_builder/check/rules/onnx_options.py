@@ -10,6 +10,7 @@ from typing import Any
 from triton_repo_builder.check.context import ModelContext, report
 from triton_repo_builder.check.finding import Finding, Severity
 from triton_repo_builder.check.line_numbers import Key
+from triton_repo_builder.check.rules.backend_parameters import BOOLEANS
 
 KNOWN = frozenset(
     [
@@ -100,7 +101,7 @@ def check(context: ModelContext) -> Iterator[Finding]:
                 "onnx-option", message, "parameters", Key(key), remedy=f"a whole number for {key}"
             )
     for key in _BOOLEANS:
-        if parameters.get(key, "0").lower() not in ("0", "1", "true", "false"):
+        if parameters.get(key, "0").lower() not in BOOLEANS:
             message = f"failed to convert '{parameters[key]}' to boolean"
             yield context.finding("onnx-option", message, "parameters", Key(key), remedy=f"0 or 1 for {key}")
     shrinkage = parameters.get("memory.enable_memory_arena_shrinkage")
@@ -116,7 +117,7 @@ def _ignored(context: ModelContext) -> Iterator[Finding]:
     for key in context.config.parameters:
         if key in KNOWN:
             continue
-        near = _ORT.get(key) or next(iter(difflib.get_close_matches(key, sorted(KNOWN), 1, 0.85)), "")
+        near = _ORT.get(key) or next(iter(difflib.get_close_matches(key.lower(), sorted(KNOWN), 1, 0.85)), "")
         if near:
             message = f"the onnxruntime backend does not know the parameter {key}, and ignores it"
             yield context.finding(
@@ -136,24 +137,21 @@ def _accelerators(context: ModelContext) -> Iterator[Finding]:
         severity: Severity = "error" if role == "cpu" or "KIND_GPU" in kinds else "warning"
         for index, item in enumerate(accelerators.get(field, [])):
             name = str(item.get("name", ""))
-            message = "" if name in known else f"unknown Execution Accelerator '{name}' is requested"
             near = difflib.get_close_matches(name.lower(), known, 1)
             remedy = (
                 f"did you mean {near[0]}?" if near else f"{role.upper()} accelerators: {', '.join(known)}"
             )
-            if name == "tensorrt":
-                message, remedy = _tensorrt(item.get("parameters", {}))
-            if message:
-                where = context.at(*path, index, "name")
+            unknown = [(f"unknown Execution Accelerator '{name}' is requested", remedy)] * (name not in known)
+            where = context.at(*path, index, "name")
+            for message, remedy in _tensorrt(item.get("parameters", {})) if name == "tensorrt" else unknown:
                 yield report("onnx-accelerator", where, message, remedy=remedy, severity=severity)
 
 
-def _tensorrt(parameters: Mapping[str, Any]) -> tuple[str, str]:
+def _tensorrt(parameters: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for key, value in parameters.items():
         if key not in TENSORRT:
             near = difflib.get_close_matches(key, sorted(TENSORRT), 1)
             message = f"unknown parameter '{key}' is provided for TensorRT Execution Accelerator"
-            return message, f"did you mean {near[0]}?" if near else "drop it"
+            yield message, f"did you mean {near[0]}?" if near else "drop it"
         if key == "precision_mode" and value not in ("FP16", "FP32", "INT8"):
-            return f"unsupported precision mode '{value}' is requested", "FP32, FP16 or INT8"
-    return "", ""
+            yield f"unsupported precision mode '{value}' is requested", "FP32, FP16 or INT8"

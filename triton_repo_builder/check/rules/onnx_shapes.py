@@ -56,14 +56,10 @@ class Pair:
         return [-1, *self.given] if self.rows > 0 else self.given
 
     @property
-    def open(self) -> bool:
-        """Whether config.pbtxt fixes a size that ONNX Runtime may know though ONNX does not."""
+    def known(self) -> bool:
+        """Whether the shape is what ONNX Runtime has, not only what can be inferred without it."""
         foreign = any(domain != "ai.onnx" for domain, _ in self.graph.opsets)
-        if not (self.fits and self.role == "output" and foreign):
-            return False
-        sizes = zip(self.spec.shape or (), self.full, strict=False)
-        # A symbol that an input has, too, stays what it is.
-        return any(size != -1 and dim not in self.graph.input_symbols for dim, size in sizes)
+        return self.role == "input" or self.graph.exact_outputs or not foreign
 
     @property
     def fits(self) -> bool:
@@ -81,9 +77,8 @@ def check(pair: Pair) -> Iterator[Finding]:
     if pair.ragged:
         if message := ort_rules.ragged(model, spec.name, spec.dims):
             yield pair.finding("onnx-ragged", message, field="allow_ragged_batch")
-    elif spec.shape is None:
-        message = f"the graph does not state the shape of {pair.role} '{spec.name}'"
-        yield pair.finding("onnx-shape-open", message)
+    elif spec.shape is None and not pair.known:
+        return
     elif not spec.shape:
         yield from _scalar(pair)
     elif message := ort_rules.batch_axis(model, spec.name, spec.dims, batching=batching):
@@ -107,10 +102,7 @@ def _compare(pair: Pair) -> Iterator[Finding]:
     message = ort_rules.dims(pair.context.name, name, graph, pair.given, batching=batching, exact=exact)
     if not message:
         return
-    if pair.open:
-        shown = (ort_rules.shape_text(graph), ort_rules.shape_text(pair.full))
-        message = f"the graph leaves {shown[0]} of '{name}' open, config.pbtxt fixes {shown[1]}"
-        yield pair.finding("onnx-shape-open", message)
+    if pair.fits and not pair.known:
         return
     expected = graph[1:] if batching else graph
     dims = f"dims: [ {', '.join(map(str, expected))} ]" if expected else "dims: [ 1 ] reshape { shape: [] }"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_repo_builder.check.context import ModelContext, report
-from triton_repo_builder.check.finding import Finding, Place
+from triton_repo_builder.check.finding import Finding, Place, Severity
 from triton_repo_builder.check.python_flow import leaves
 from triton_repo_builder.check.python_nodes import bindings, named, own_nodes
 from triton_repo_builder.check.python_source import OF_CLASS, PythonSource
@@ -33,7 +33,6 @@ def check(context: ModelContext, file: Path, source: PythonSource) -> Iterator[F
         yield report(
             "python-completion", Place(file, node.lineno, node.col_offset + 1), f"ValueError: {message}"
         )
-        break  # it raises there
     yield from _gone(file, source)
     execute = source.method("execute")
     if execute is None or any(
@@ -41,18 +40,25 @@ def check(context: ModelContext, file: Path, source: PythonSource) -> Iterator[F
     ):
         return
     message = ""
+    severity: Severity = "warning"
     if context.config.raw.get("model_transaction_policy", {}).get("decoupled") and _returns_lists(execute):
         message = (
             f"Python model '{context.name}_0' is using the decoupled mode and the execute function must "
             "return None."
         )
         remedy = "send each response with request.get_response_sender(), return None; or drop decoupled"
+        if any(sample.get("batch_size") for sample in context.messages("model_warmup")):
+            # Seen on 24.10: most loads are refused in these words, some end the whole server (signal 11).
+            severity, message = (
+                "error",
+                f"{message} The warm-up calls it: the load fails, or the server dies.",
+            )
     elif _loses_responses(execute) and not source.mentions(_SENDER):
         message = f"execute of model '{context.name}' returns no responses and sends none: each request hangs"
         remedy = "return a list with one pb_utils.InferenceResponse for each request"
     if message:
         where = Place(file, execute.lineno, execute.col_offset + 1)
-        yield report("python-signature", where, message, remedy=remedy, severity="warning")
+        yield report("python-signature", where, message, remedy=remedy, severity=severity)
 
 
 def _gone(file: Path, source: PythonSource) -> Iterator[Finding]:

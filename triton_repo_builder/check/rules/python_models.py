@@ -7,12 +7,12 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from triton_repo_builder import files
-from triton_repo_builder.check.context import ModelContext, c_string, report
+from triton_repo_builder.check import environment
+from triton_repo_builder.check.context import ModelContext, c_string, relative, report
 from triton_repo_builder.check.finding import Finding, Place, Severity
 from triton_repo_builder.check.line_numbers import Key
 from triton_repo_builder.check.python_source import CLASS, PythonSource
-from triton_repo_builder.check.rules import helpers, python_calls, python_parameters
+from triton_repo_builder.check.rules import helpers, python_calls, python_config, python_parameters
 
 IN_THE_IMAGE = frozenset({"c_python_backend_utils", "numpy", "triton_python_backend_utils"})
 _SINCE = {"tomllib": (3, 11)}
@@ -26,16 +26,6 @@ _SHELL = re.compile(r"""[\s"'$`()&;|<>\\]|\{[^}]*,|\{(?:[-+]?\d+|[A-Za-z])\.\.|^
 
 Braces make several words of one, ``{1..3}`` too; a ``#`` that begins a word makes the rest a comment.
 """
-_ARCHIVES = (
-    b"\x1f\x8b",
-    b"BZh",
-    b"\xfd7zXZ",
-    b"\x28\xb5\x2f\xfd",
-    b"\x04\x22\x4d\x18",
-    b"PK",
-    b"7z\xbc\xaf",
-    b"\x1f\x9d",
-)
 
 
 def check(context: ModelContext) -> Iterator[Finding]:
@@ -43,16 +33,25 @@ def check(context: ModelContext) -> Iterator[Finding]:
     if context.backend != "python" or context.ensemble:
         return
     yield from _shell(context)
+    yield from _other_files(context)
     yield from _parameters(context)
     if context.relocated:
         return
+    absent: dict[str, Place] = {}
     for version in context.selected:
         file = context.file(version)
         if file is not None and file.is_dir():
             message = f"ModuleNotFoundError: No module named '{file.parent.name}.{file.stem}': it is a folder"
             yield report("model-file-missing", str(file), message, remedy="put the file itself there")
         elif file is not None and file.is_file():
-            yield from _file(context, file)
+            yield from _file(context, file, absent)
+    stated = context.config.parameters if context.model.error is None else context.model.text or ""
+    # One finding for all of them: one image, or one environment, brings them.
+    if absent and ENVIRONMENT not in stated:
+        image = "image" if context.image.modules else f"stock image of {context.release.name}"
+        names = ", ".join(f"'{name}'" for name in absent)
+        what = f"modules {names} are" if len(absent) > 1 else f"module {names} is"
+        yield report("python-import", next(iter(absent.values())), f"{what} not in the {image}")
 
 
 def _shell(context: ModelContext) -> Iterator[Finding]:
@@ -83,6 +82,28 @@ def _shell(context: ModelContext) -> Iterator[Finding]:
             yield report("python-name", where or context.at(*path), message)
 
 
+def _other_files(context: ModelContext) -> Iterator[Finding]:
+    """Bash takes a path with ``*``, ``?`` or ``[`` for a pattern, and puts what it matches in its place.
+
+    Seen on 24.10: ``m[1]`` beside ``m1`` serves the file of ``m1``; ``m*`` beside ``mx`` hangs the server.
+    """
+    name = context.config.default_model_filename or "model.py"
+    if not {*"*?["} & {*context.name, *name}:
+        return
+    root = context.model.path.parent
+    for version in context.selected:
+        pattern = f"{context.name}/{version}/{name.removeprefix('/')}"
+        paths = root.glob(re.sub(r"\*+", "*", pattern.replace("[^", "[!")))
+        matches = {str(path.relative_to(root)) for path in paths}
+        if others := sorted(matches - {pattern}):
+            message = (
+                f"the Python backend hands '{pattern}' to a shell, which takes it for a pattern: it also "
+                f"matches {others[0]}, so another model's file is served or the whole server hangs"
+            )
+            yield report("python-name", str(context.model.path), message)
+            return
+
+
 def _parameters(context: ModelContext) -> Iterator[Finding]:
     parameters = context.config.parameters
     cpu_only = parameters.get(CPU_ONLY, "no")
@@ -98,7 +119,10 @@ def _environment(context: ModelContext, path: str) -> Iterator[Finding]:
     at: tuple[str | int, ...] = ("parameters", Key(ENVIRONMENT))
     if "://" in path:
         return
-    if not c_string(path) or not file.exists():
+    if not path.startswith(MODEL_DIRECTORY) and (message := relative(path)):
+        remedy = f'put it into the model\'s folder and write "{MODEL_DIRECTORY}/{file.name}"'
+        yield context.finding("python-environment", message, *at, remedy=remedy, severity="warning")
+    elif not c_string(path) or not file.exists():
         message = f"Failed to get the canonical path for {file}."
         severity = "error" if path.startswith(MODEL_DIRECTORY) else context.absent(path)
         elsewhere = (
@@ -106,9 +130,10 @@ def _environment(context: ModelContext, path: str) -> Iterator[Finding]:
         )
         remedy = elsewhere if severity == "warning" else ""
         yield context.finding("python-environment", message, *at, remedy=remedy, severity=severity)
-    elif file.is_file() and not _is_archive(file):
-        message = f"{file} is not an archive: the server cannot unpack it"
-        yield context.finding("python-environment", message, *at)
+    elif file.is_file():
+        message, remedy = environment.fault(file)
+        if message:
+            yield context.finding("python-environment", message, *at, remedy=remedy)
     elif file.is_dir() and not (file / "bin" / "activate").exists():
         message = (
             f"Path {file}/bin/activate does not exist. The Python environment should contain an 'activate' "
@@ -117,13 +142,8 @@ def _environment(context: ModelContext, path: str) -> Iterator[Finding]:
         yield context.finding("python-environment", message, *at)
 
 
-def _is_archive(file: Path) -> bool:
-    with files.opened(file) as stream:
-        head = stream.read(512)
-    return head.startswith(_ARCHIVES) or head[257:262] == b"ustar"
-
-
-def _file(context: ModelContext, file: Path) -> Iterator[Finding]:
+def _file(context: ModelContext, file: Path, absent: dict[str, Place]) -> Iterator[Finding]:
+    """The findings on one model.py; ``absent`` gets the modules that the image lacks."""
     source = context.repo.python(file)
     if source.tree is None:
         severity: Severity = "warning" if _older(context) or source.deep else "error"
@@ -131,21 +151,20 @@ def _file(context: ModelContext, file: Path) -> Iterator[Finding]:
         yield report("python-syntax", where, source.error, severity=severity)
         return
     sources = _local(context, file, source)
-    if not source.binds_class:
-        if helpers.names_class(file, sources):
-            return
+    if not source.binds_class and not helpers.names_class(file, sources):
         message = f"AttributeError: module '{file.parent.name}.{file.stem}' has no attribute '{CLASS}'"
         yield report("python-class-missing", str(file), message)
-        return
     ending = source.ending()
     if ending and not (ending.unbound and helpers.gives_builtins(sources)):
         yield report("python-raises", Place(file, ending.line, ending.column), ending.message)
-    else:
+    if context.model.error is None:
         yield from python_parameters.check(context, file, source)
+    yield from python_config.check(context, file, source)
     yield from _class(context, file, source, sources)
     yield from _methods(context, file, source)
     yield from python_calls.check(context, file, source)
-    yield from _imports(context, file, source, sources)
+    yield from _imports(context, file, sources)
+    _absent(context, file, sources, absent)
 
 
 def _class(
@@ -157,7 +176,7 @@ def _class(
         message = f"{CLASS} has no execute: the model loads and every request fails"
         yield report("python-execute-missing", Place(file, source.model.lineno), message)
     declared = context.config.inputs and context.config.outputs
-    if not declared and not source.completes:
+    if not declared and not source.completes and context.model.error is None:
         message = f"model '{context.name}' declares no inputs or no outputs and completes none by itself"
         yield context.finding("python-io-missing", message)
 
@@ -176,10 +195,8 @@ def _methods(context: ModelContext, file: Path, source: PythonSource) -> Iterato
             yield report("python-signature", Place(file, method.lineno, method.col_offset + 1), message)
 
 
-def _imports(
-    context: ModelContext, file: Path, source: PythonSource, sources: Mapping[Path, PythonSource]
-) -> Iterator[Finding]:
-    """Modules that neither the image nor the model brings; those under ``try`` are optional."""
+def _imports(context: ModelContext, file: Path, sources: Mapping[Path, PythonSource]) -> Iterator[Finding]:
+    """Modules beside the model's file: that they parse, and have what is taken out of them."""
     needed = helpers.at_once(file, sources, "execute")
     for module, inner in sources.items():
         if inner.tree is None and not inner.deep:
@@ -187,24 +204,25 @@ def _imports(
             yield report("python-syntax", Place(module, inner.line), inner.error, severity=severity)
         yield from _relative(context, module, inner, certain=module in needed)
     yield from helpers.check(file, sources)
-    if ENVIRONMENT in context.config.parameters:
-        return
+
+
+def _absent(
+    context: ModelContext, file: Path, sources: Mapping[Path, PythonSource], absent: dict[str, Place]
+) -> None:
+    """Add the modules that neither the image nor the model brings; those under ``try`` are optional."""
     provided = (
         _standard(context.release.python) | IN_THE_IMAGE | {CLASS, "__future__"} | context.image.modules
     )
-    seen: set[str] = set()
     for module, inner in sources.items():
         for name, line in inner.imports():
             if (
                 name[0] == "."
                 or name in provided
-                or name in seen
-                or _travels(context, file.parent, source, name)
+                or name in absent
+                or _travels(context, file.parent, sources[file], name)
             ):
                 continue
-            seen.add(name)
-            image = "image" if context.image.modules else f"stock image of {context.release.name}"
-            yield report("python-import", Place(module, line), f"module '{name}' is not in the {image}")
+            absent[name] = Place(module, line)
 
 
 def _local(context: ModelContext, file: Path, source: PythonSource) -> dict[Path, PythonSource]:

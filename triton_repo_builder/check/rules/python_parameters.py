@@ -17,7 +17,7 @@ _PARAMETERS = "parameters"
 
 
 def check(context: ModelContext, file: Path, source: PythonSource) -> Iterator[Finding]:
-    """The first look-up in ``initialize`` that fails for want of the parameter."""
+    """The look-ups in ``initialize`` that fail for want of the parameter, the first of each."""
     method, completion = source.method("initialize"), source.method(OF_CLASS)
     if (
         source.tree is None
@@ -29,25 +29,26 @@ def check(context: ModelContext, file: Path, source: PythonSource) -> Iterator[F
     looked_up = source.looked_up(method)
     if not looked_up:
         return
-    values = _Values(source.tree, method.args.args[1].arg)
+    values = Values(source.tree, method.args.args[1].arg)
+    absent: set[str] = set()
     for node in looked_up:
         key = node.slice.value if isinstance(node.slice, ast.Constant) else None
         if (
             isinstance(key, str)
-            and key not in context.config.parameters
+            and key not in {*context.config.parameters, *absent}
             and values.are_parameters(node.value)
         ):
             remedy = f'add it to config.pbtxt: parameters {{ key: "{key}" value {{ string_value: "…" }} }}'
             where = Place(file, node.lineno, node.col_offset + 1)
+            absent.add(key)
             yield report("python-raises", where, f"KeyError: {key!r}", remedy=remedy)
-            return
 
 
 def _names_parameters(method: ast.FunctionDef) -> bool:
     return any(isinstance(node, ast.Constant) and node.value == _PARAMETERS for node in ast.walk(method))
 
 
-class _Values:
+class Values:
     """What names stand for, where one statement of the module binds them and nothing can change the value."""
 
     def __init__(self, tree: ast.Module, arguments: str) -> None:
@@ -63,14 +64,15 @@ class _Values:
     def are_parameters(self, node: ast.expr) -> bool:
         """Whether this is the configuration's map of parameters, as the backend gives it."""
         node = self._value(node)
-        return _looks_up(node, _PARAMETERS) and self._is_config(self._value(node.value))
+        return looks_up(node, _PARAMETERS) and self.is_config(node.value)
 
-    def _is_config(self, node: ast.expr) -> bool:
+    def is_config(self, node: ast.expr) -> bool:
         """Whether this is ``json.loads(args["model_config"])``."""
+        node = self._value(node)
         if not isinstance(node, ast.Call) or dotted(node.func) != "json.loads" or len(node.args) != 1:
             return False
         given = node.args[0]
-        return _looks_up(given, "model_config") and named(given.value) == self._arguments
+        return looks_up(given, "model_config") and named(given.value) == self._arguments
 
     def _value(self, node: ast.expr) -> ast.expr:
         name = dotted(node)
@@ -79,7 +81,8 @@ class _Values:
         return node
 
 
-def _looks_up(node: ast.expr, key: str) -> TypeGuard[ast.Subscript]:
+def looks_up(node: ast.expr, key: str) -> TypeGuard[ast.Subscript]:
+    """Whether an expression is ``a["key"]``."""
     index = node.slice if isinstance(node, ast.Subscript) else None
     return isinstance(index, ast.Constant) and index.value == key
 

@@ -22,8 +22,7 @@ def check(context: ModelContext) -> Iterator[Finding]:
         for name, count in Counter(names).items():
             if name and count > 1:
                 last = last_of[name]
-                message = f"{role} '{name}' is declared {count} times; the server does not notice"
-                yield context.finding("tensor-duplicate", message, role, last, "name")
+                yield _twice(context, role, last, name, count)
     yield from _batch_inputs(context)
     yield from _batch_outputs(context)
     yield from _ragged(context)
@@ -58,6 +57,20 @@ def _tensor(context: ModelContext, role: str, index: int, item: Mapping[str, Any
     if item.get("is_shape_tensor") and context.backend != "tensorrt":
         message = f"shape tensors are only supported for TensorRT platform {whose}"
         yield context.finding("tensor-shape-tensor", message, role, index, "is_shape_tensor")
+
+
+def _twice(context: ModelContext, role: str, index: int, name: str, count: int) -> Finding:
+    """The server loads the model; it counts the inputs of a request, and not its outputs."""
+    message = f"{role} '{name}' is declared {count} times; the server does not notice"
+    required = [item for item in context.messages("input") if not item.get("optional")]
+    if role == "input" and sum(item.get("name") == name for item in required) > 1:
+        names = len({str(item.get("name", "")) for item in required})
+        message += f" and fails every request: expected {len(required)} inputs but got {names}"
+        return context.finding("tensor-duplicate", message, role, index, "name")
+    remedy = "declare each tensor once"
+    return context.finding(
+        "tensor-duplicate", message, role, index, "name", remedy=remedy, severity="warning"
+    )
 
 
 def _reshape(context: ModelContext, role: str, index: int, item: Mapping[str, Any]) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ else:
     from ort_errors import Refused
 
 _INTEGER = re.compile(r"\s*[+-]?\d+")
-_BOOLEANS = {"1": True, "true": True, "0": False, "false": False}
+_BOOLEANS = {"1": True, "on": True, "true": True, "0": False, "off": False, "false": False}
 _SHRINK = "memory.enable_memory_arena_shrinkage"
 _DEVICE_INITIALIZERS = "session.use_device_allocator_for_initializers"
 

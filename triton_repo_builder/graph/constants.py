@@ -1,0 +1,43 @@
+"""Sizes that stand in a graph as constants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnx import numpy_helper
+
+from triton_repo_builder.graph import reader, walk
+from triton_repo_builder.read.skeleton import Skeleton
+
+RESHAPES = ("Reshape", "Expand")
+MOST = 64
+"""Numbers in a constant that states a shape."""
+
+
+def sizes(graph: Skeleton) -> list[int]:
+    """The sizes above 1 that the graph reshapes to, in its order; of kernels the length."""
+    found: dict[int, None] = {}
+    model = reader.load(graph)
+    for shape in _shapes(graph):
+        found.update(dict.fromkeys(shape[1:]))
+    for node in walk.nodes(model):
+        if node.op_type == "Conv":
+            found.update(
+                (size, None) for each in node.attribute if each.name == "kernel_shape" for size in each.ints
+            )
+    return [size for size in found if size > 1]
+
+
+def rows(graph: Skeleton) -> list[int]:
+    """Numbers above 1 that the graph reshapes the first axis to: a batch that was baked in."""
+    return [size for size in dict.fromkeys(shape[0] for shape in _shapes(graph) if shape) if size > 1]
+
+
+def _shapes(graph: Skeleton) -> Iterator[list[int]]:
+    """The constant shapes that the graph reshapes to."""
+    model = reader.load(graph)
+    known = {name: tensor for inner in walk.graphs(model.graph) for name, tensor in walk.constants(inner)}
+    for node in walk.nodes(model):
+        tensor = known.get(node.input[1]) if node.op_type in RESHAPES and len(node.input) > 1 else None
+        if tensor is not None and len(tensor.dims) == 1 and tensor.dims[0] <= MOST:
+            yield [int(size) for size in numpy_helper.to_array(tensor)]

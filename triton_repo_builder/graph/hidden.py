@@ -1,0 +1,45 @@
+"""Sizes that ONNX Runtime infers here and that of an older release does not (``operators.toml``, shapes).
+
+What such an operator gives passes through one whose own answer nothing can infer, so that everything after it
+is unknown as well.
+"""
+
+from __future__ import annotations
+
+import onnx
+
+from triton_repo_builder.graph import walk
+from triton_repo_builder.releases import Release
+
+PREFIX = "trb_hidden_"
+
+
+def hide(model: onnx.ModelProto, release: Release) -> bool:
+    """Hide in this graph the sizes that the release does not infer; whether there are any."""
+    found = False
+    opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
+    for graph in walk.graphs(model.graph):
+        nodes = list(graph.node)
+        del graph.node[:]
+        for node in nodes:
+            graph.node.append(node)
+            kept = release.infers(node.op_type, opset) if node.domain in ("", "ai.onnx") else "sizes"
+            if kept != "sizes" and node.output:
+                found = True
+                graph.node.append(_behind(graph.node[-1], rank=kept == "rank"))
+    if found:
+        for name in ("starts", "ends", "shape"):
+            value = onnx.helper.make_tensor_value_info(PREFIX + name, onnx.TensorProto.INT64, ("unknown",))
+            model.graph.input.append(value)
+    return found
+
+
+def _behind(node: onnx.NodeProto, *, rank: bool) -> onnx.NodeProto:
+    """A node that takes this one's answer, and gives it under its name with the rank alone, or without it."""
+    name = node.output[0]
+    node.output[0] = PREFIX + name
+    if rank:
+        return onnx.helper.make_node(
+            "Slice", [node.output[0], f"{PREFIX}starts", f"{PREFIX}ends"], [name], name=PREFIX + name
+        )
+    return onnx.helper.make_node("Reshape", [node.output[0], f"{PREFIX}shape"], [name], name=PREFIX + name)
