@@ -58,6 +58,8 @@ class TokenSettings:
     """Tokens that the chunks of a long second text share; 0: it is cut."""
     max_text_bytes: int = 0
     """Largest text; 0: that of the tokenizer model."""
+    vocabulary: int = 0
+    """Rows of the embedding, if the tokenizer has tokens beyond; else 0."""
     cache: int = 0
     """Texts whose tokens are kept; 0: none."""
 
@@ -228,6 +230,7 @@ def _tokenizer(
             *((("stride", str(tokens.stride)),) if tokens.stride else ()),
             *((("max_text_bytes", str(tokens.max_text_bytes)),) if tokens.max_text_bytes else ()),
             *((("spans", encoding.offsets),) if encoding.offsets else ()),
+            *((("vocabulary", str(tokens.vocabulary)),) if tokens.vocabulary else ()),
             *((("cache", str(tokens.cache)),) if tokens.cache else ()),
             *encoding.parameters,
         ),

@@ -79,9 +79,9 @@ def prepare(request: Request) -> TextEncoding:
     limit, notes = text_limits.max_length(spec, options, fixed, task, positions)
     prompts.check_room(source, task, limit)
     stride = question_answering.stride(limit) if task.encoding.strided and limit else 0
-    return TextEncoding(
-        tokenizer=spec, fixed=fixed, max_length=limit, stride=stride, notes=(*spec.notes, *notes)
-    )
+    _, unknown = text_limits.unknown_tokens(source, spec)
+    notes = (*spec.notes, *notes, *filter(None, (unknown,)))
+    return TextEncoding(tokenizer=spec, fixed=fixed, max_length=limit, stride=stride, notes=notes)
 
 
 def record(request: Request, prepared: TextEncoding, original: OriginalModel) -> Recording:
@@ -160,6 +160,7 @@ def plan(request: Request, prepared: TextEncoding, recording: Recording | None) 
         stride=prepared.stride,
         max_text_bytes=options.max_text_bytes or 0,
         cache=options.tokenizer_cache or 0,
+        vocabulary=text_limits.unknown_tokens(source, spec)[0],
     )
     # Without cases nothing shows that the model can run the sample, and a failing warm-up may end the server.
     warm = options.warmup and (recording is None or recording.cases is not None)

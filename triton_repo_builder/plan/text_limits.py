@@ -17,17 +17,36 @@ from triton_repo_builder.tasks.task import TaskPlan
 
 
 def check_vocabulary(src: Source, spec: TokenizerSpec) -> None:
-    """``TrbError`` TOKENIZER_MISMATCH if the tokenizer has ids without a row in the model's embedding."""
-    rows, shown = src.signature.vocabulary, "its embedding table"
-    if rows is None:
-        rows, shown = src.config.get("vocab_size"), "its config.json"
-    if isinstance(rows, int) and spec.largest_id >= rows:
+    """``TrbError`` TOKENIZER_MISMATCH if texts reach ids without a row in the model's embedding.
+
+    Not for added tokens: a text has to spell one, and the server refuses it (``unknown_tokens``).
+    """
+    rows, shown = _rows(src)
+    if rows is not None and spec.largest_own_id >= rows:
         raise TrbError(
             Code.TOKENIZER_MISMATCH,
             f"the tokenizer's ids go up to {spec.largest_id}, but {shown} has {rows} rows (0 to {rows - 1})",
             where=str(spec.file),
             remedy=f"use the tokenizer that {src.path.name} was trained with (--tokenizer)",
         )
+
+
+def unknown_tokens(src: Source, spec: TokenizerSpec) -> tuple[int, str]:
+    """The rows of the embedding if added tokens go beyond them, and a note on these; else 0."""
+    rows, shown = _rows(src)
+    if rows is None or spec.largest_id < rows:
+        return 0, ""
+    tokens = spec.beyond(rows)
+    listed = ", ".join(map(repr, tokens[:3])) + (f" and {len(tokens) - 3} more" if len(tokens) > 3 else "")
+    return rows, f"a text that spells {listed} is refused: {shown} has {rows} rows, and none for that token"
+
+
+def _rows(src: Source) -> tuple[int | None, str]:
+    """The rows of the model's embedding, if they are known, and where that is said."""
+    rows, shown = src.signature.vocabulary, "its embedding table"
+    if rows is None:
+        rows, shown = src.config.get("vocab_size"), "its config.json"
+    return rows if isinstance(rows, int) else None, shown
 
 
 def check_positions(src: Source, spec: TokenizerSpec) -> None:

@@ -43,6 +43,8 @@ class TokenizerSpec:
     pad_id: int
     largest_id: int
     """Largest id it can produce, added tokens included."""
+    largest_own_id: int
+    """The same without tokens that only a text which spells them can reach."""
     special_tokens: int
     """How many it adds to every text, so that a limit must be larger."""
     content: bytes | None = None
@@ -69,6 +71,11 @@ class TokenizerSpec:
         made = load(self.served.decode("utf-8"))
         made.encode_special_tokens = self.splits_special
         return made
+
+    def beyond(self, rows: int) -> tuple[str, ...]:
+        """The added tokens that a table of so many rows has none for."""
+        added = self.library.get_added_tokens_decoder()
+        return tuple(token.content for number, token in sorted(added.items()) if number >= rows)
 
     def encode(self, texts: Iterable[tuple[str, ...]], max_length: int | None) -> list[Any]:
         """Each text, or pair of texts, as the server encodes it: cut to ``max_length`` tokens."""
@@ -195,14 +202,15 @@ def read(file: Path) -> TokenizerSpec:
     except files.DAMAGED as error:
         raise _invalid(file, error) from None
     length, source = max_length(folder)
-    template_ids = tokenizer_limits.template_ids(document)
+    needed_ids = (*tokenizer_limits.template_ids(document), _pad_id(library, folder, served))
     spec = TokenizerSpec(
         file=file,
         content=content,
         max_length=length,
         max_length_from=source,
-        pad_id=_pad_id(library, folder, served),
-        largest_id=max((*library.get_vocab(with_added_tokens=True).values(), *template_ids), default=0),
+        pad_id=needed_ids[-1],
+        largest_id=max((*library.get_vocab(with_added_tokens=True).values(), *needed_ids)),
+        largest_own_id=max((*library.get_vocab(with_added_tokens=False).values(), *needed_ids)),
         special_tokens=library.num_special_tokens_to_add(False),
         truncation_side=tokenizer_config.side(config, document, "truncation"),
         padding_side=tokenizer_config.side(config, document, "padding", settings(folder, "config.json")),

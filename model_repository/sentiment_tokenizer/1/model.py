@@ -17,6 +17,7 @@ pair of texts, or a text and its labels), the outputs and their types, and the p
 - ``spans`` (``tokens`` or ``words``): offsets of each token in its text, for ``trb_spans``;
 - ``most_rows``: limit of chunks for one row of a request (0: none);
 - ``max_text_bytes``: limit of bytes for one text; a request may have eight times as many (``long_texts.py``);
+- ``vocabulary``: rows of the embedding (0: all tokens have one); a text with a token beyond is refused;
 - ``required_id`` and ``required_token``: a text without this token is refused; ``unk_id``, ``cls_id``;
   ``no_empty``: empty texts are refused;
 - ``cache``: encodings kept of so many texts (``token_cache.py``; 0: none).
@@ -106,6 +107,7 @@ class TritonPythonModel:
         self.hypothesis = parameters.get("hypothesis", "")
         self.spans = parameters.get("spans", "")
         self.max_chunks = int(parameters.get("most_rows", "0"))
+        self.vocabulary = int(parameters.get("vocabulary", "0"))
         self.required_id = int(parameters.get("required_id", "-1"))
         self.required_token = parameters.get("required_token", "")
         self.unk_id = int(parameters.get("unk_id", "-1"))
@@ -266,11 +268,22 @@ class TritonPythonModel:
                     else encoding
                 )
                 return f"text {number} of input {names} cannot be tokenized: {why}"
+            if self.vocabulary and (problem := self.beyond_vocabulary(number, encoding)):
+                return problem
             if self.required_id >= 0 and self.required_id not in encoding.ids:
                 return (
                     f"text {number} of input '{self.inputs[0]}' has no {self.required_token} "
                     "within the tokens that the model takes"
                 )
+        return ""
+
+    def beyond_vocabulary(self, number: int, encoding: Any) -> str:
+        """The problem of a text that spells a token for which the model has no row; empty if it has none."""
+        for piece in (encoding, *(encoding.overflowing if self.stride else ())):
+            if (largest := max(piece.ids, default=0)) >= self.vocabulary:
+                token = self.tokenizer.id_to_token(largest)
+                names = " and ".join(f"'{name}'" for name in self.inputs)
+                return f"text {number} of input {names} has the token {token}, which the model does not know"
         return ""
 
     def width(self, rows: list[list[Any]]) -> int:

@@ -337,6 +337,21 @@ def test_a_tokenizer_of_another_model(tmp_path: Path, output: Path) -> None:
     assert error.where == str(folder / "tokenizer.json")
 
 
+def test_an_added_token_beyond_the_table_is_refused_in_a_text(tmp_path: Path, output: Path) -> None:
+    """EmbeddingGemma has a token for images, which no text reaches that does not spell it."""
+    folder = tiny.embedder(tmp_path / "bert", rows=len(tiny.WORDS))
+    file = folder / "tokenizer.json"
+    document = json.loads(file.read_text())
+    added = {"id": len(tiny.WORDS), "content": "<image>", "special": True}
+    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    document["added_tokens"].append(added | plain)
+    file.write_text(json.dumps(document))
+    made = tiny.make(folder, output, golden=True)
+    rows = str(len(tiny.WORDS))
+    assert parsed(made, "bert_tokenizer")["parameters"]["vocabulary"] == {"string_value": rows}
+    assert any("a text that spells '<image>' is refused" in note for note in told(made))
+
+
 def test_exactly_as_many_rows_as_ids(tmp_path: Path, output: Path) -> None:
     tiny.make(tiny.embedder(tmp_path / "bert", rows=len(tiny.WORDS)), output)
 

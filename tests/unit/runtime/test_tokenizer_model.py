@@ -206,6 +206,15 @@ def test_a_panic_of_the_library_fails_its_text_alone(tmp_path: Path) -> None:
     assert "cannot be tokenized: boom" in bad
 
 
+def test_a_token_beyond_the_vocabulary_fails_alone(tmp_path: Path) -> None:
+    fox = tiny.WORDS.index("fox")
+    good, bad = answers(model(tmp_path, vocabulary=fox), request("a"), request("a", "the fox"))
+    assert len(good["input_ids"][0]) == 3
+    assert bad == "text 1 of input 'TEXT' has the token fox, which the model does not know"
+    (cut,) = answers(model(tmp_path, vocabulary=fox, max_length=4), request("a a a a fox"))
+    assert len(cut["input_ids"][0]) == 4
+
+
 def test_bad_utf_8_fails_alone(tmp_path: Path) -> None:
     found = answers(model(tmp_path), request("a"), request("b", b"\xff\xfe"), request("c"))
     assert found[1] == "text 1 of input 'TEXT' is not valid UTF-8: invalid start byte at byte 0"
