@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -30,6 +31,8 @@ class Release:
     cuda: str
     features: frozenset[str]
     """Features that an older release lacks; see ``[features]`` in releases.toml."""
+    refused_with_500: frozenset[str]
+    """Malformed JSON requests that its own parser answers with 500: names of smoke's probes."""
 
     def loads(self, ir: int, opset: int) -> bool:
         """Whether its ONNX Runtime accepts a model of this IR version and default opset."""
@@ -120,7 +123,10 @@ def load() -> dict[str, Release]:
     for name, entry in sorted(document["releases"].items()):
         limits = document["onnxruntime"][entry["onnxruntime"]]
         features = frozenset(key for key, first in document["features"].items() if first <= name)
-        result[name] = Release(name=name, features=features, **limits, **entry)
+        broken = (names for first, names in document["refused_with_500"].items() if first <= name)
+        result[name] = Release(
+            name=name, features=features, refused_with_500=frozenset().union(*broken), **limits, **entry
+        )
     return result
 
 
@@ -144,6 +150,16 @@ def default() -> Release:
 def newest() -> Release:
     """The newest known release."""
     return [*load().values()][-1]
+
+
+def of_server(version: str) -> Release:
+    """The release of a running server, by the version in its metadata (``2.70.0``).
+
+    A server between two releases, or newer than all of them, counts as the release before it.
+    """
+    numbers = tuple(map(int, re.findall(r"\d+", version)[:3]))
+    known = list(load().values())
+    return next((release for release in reversed(known) if _order(release.server)[0] <= numbers), known[0])
 
 
 def can_load(ir: int, opset: int) -> list[str]:

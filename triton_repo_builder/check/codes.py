@@ -311,7 +311,7 @@ _LIVE = _group(
     "A running server (--live)",
     ("error", "live-unreachable", "No server answers at that URL.",
      "start it, or correct the URL: that of its HTTP port"),
-    ("error", "live-not-ready", "The server answers and says that it is not ready.",
+    ("error", "live-not-ready", "The server, or a model that it has loaded, says that it is not ready.",
      "wait until it has loaded its models, or look at its log"),
     ("error", "live-missing", "A model, or a version that the policy selects, is not served.",
      "load it ('trb load', 'trb apply'), or see the server's reason in its log"),

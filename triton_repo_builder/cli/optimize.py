@@ -142,12 +142,24 @@ def command(
                 "the original is timed without the packed copy of its weights that a server makes, which "
                 "would double its memory: it is faster than that when it is served"
             )
-        if outcome.lines[-1].speed.ratio < 1:
-            smaller = outcome.lines[-1].bytes < outcome.lines[0].bytes
-            how = "smaller, but" if smaller else "larger, and"
-            console.note(f"it is {how} slower than the original on this machine")
+        _note_speed(outcome)
         console.echo(f"wrote {output}; next: trb build --model {output}")
     return 0
+
+
+def _note_speed(outcome: Outcome) -> None:
+    """What the table's numbers are worth, and a result that gains no speed."""
+    from triton_repo_builder.bench.report.table import NOISE
+
+    busy = max(line.speed.others for line in outcome.lines)
+    if busy > NOISE:
+        console.note(f"other programs used {busy:.0%} of this machine's CPU: measure again when it is idle")
+    first, last = outcome.lines[0], outcome.lines[-1]
+    if last.speed.ratio <= 1:
+        smaller = last.bytes < first.bytes
+        how = "slower" if last.speed.ratio < 1 else "no faster (the difference is within noise)"
+        joined = "smaller, but" if smaller else "not smaller, and"
+        console.note(f"it is {joined} {how} than the original on this machine")
 
 
 def _note_zeros(outcome: Outcome) -> None:
@@ -178,12 +190,16 @@ def _print(outcome: Outcome) -> None:
     console.table(["step", *numbers, *more], rows, right=[*numbers, *more])
 
 
+def _latency(line: Measured, size: int) -> str:
+    if line.speed.apart and size > 1:
+        return "row by row"
+    value = line.speed.latency.get(size)
+    return "-" if value is None else f"{value:.1f}" if value >= 1 else f"{value:.3f}"
+
+
 def _row(line: Measured, first: Measured, before: Measured, *, low: bool, change: bool) -> list[str]:
     """Numbers of a step; of the original no accuracy, which is what it is measured by."""
-    latencies = [
-        f"{line.speed.latency[size]:.1f}" if size in line.speed.latency else "-"
-        for size in first.speed.latency
-    ]
+    latencies = [_latency(line, size) for size in first.speed.latency]
     found = line.accuracy
     accuracy = [f"{found.mean:.4f}" if found.measure else "-"]
     if low:

@@ -76,6 +76,7 @@ def _loaded(server: Background) -> tuple[list[str], int]:
     from triton_repo_builder import repository
     from triton_repo_builder.client import HttpClient
     from triton_repo_builder.errors import TrbError
+    from triton_repo_builder.repository import composition
 
     try:
         http = HttpClient(server.urls["http"], 10)
@@ -89,18 +90,23 @@ def _loaded(server: Background) -> tuple[list[str], int]:
     except (OSError, TrbError):
         return [], 0
     steps = {step for model in read.models if model.name in ready for step in model.steps}
-    return sorted(set(ready) - steps), len(read.endpoints)
+    answer = {name for name in ready if {*composition.members((name,), read.steps_of)} <= {*ready}}
+    return sorted(answer - steps), len(read.endpoints)
 
 
 def _ready(http: HttpClient, known: list[str]) -> tuple[list[str], list[str]]:
-    """Names of the models that are ready, and of all; of those known here if the server keeps its list."""
+    """Names of the models that are ready, and of all; of those known here if the server keeps its list.
+
+    Each is asked: from release 26.01 on one whose process died says so, while the list has it as ready.
+    """
     from triton_repo_builder.errors import TrbError
 
     try:
         states = http.states()
     except TrbError:  # for holders of its admin key only; whether a model is ready is no secret
         return [name for name in known if http.ready(name)], known
-    return [name for name, (state, _) in states.items() if state == "READY"], list(states)
+    listed = [name for name, (state, _) in states.items() if state == "READY"]
+    return [name for name in listed if http.ready(name)], list(states)
 
 
 def _short(names: list[str], total: int) -> str:

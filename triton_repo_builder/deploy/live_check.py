@@ -40,6 +40,9 @@ def _all(repository: Repository, http: HttpClient) -> Iterator[Finding]:
             why = f": {reasons[0].splitlines()[0]}" if reasons else ""
             yield report("live-missing", str(model.path), f"the server does not serve '{model.name}'{why}")
             continue
+        if not http.ready(model.name):
+            message = f"the server has loaded '{model.name}', and it is not ready: its process may have died"
+            yield report("live-not-ready", str(model.path), message)
         if missing := sorted({*model.selected} - versions):
             message = f"the server does not serve version {_listed(missing)} of '{model.name}'"
             yield report("live-missing", str(model.path), message)

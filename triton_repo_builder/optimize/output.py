@@ -130,6 +130,8 @@ def _line(line: Measured, first: Measured, before: Measured) -> dict[str, Any]:
         "latency_ms": {str(size): round(value, 3) for size, value in line.speed.latency.items()},
         "rows_per_second": round(line.speed.throughput, 2),
         "speed_ratio": round(line.speed.ratio, 3),
+        "speed_interval": [round(line.speed.gain.low, 3), round(line.speed.gain.high, 3)],
+        "other_programs": round(line.speed.others, 3),
         "speed_ratio_to_step_before": round(line.speed.ratio / before.speed.ratio, 3),
         "accuracy": {
             "measure": found.measure or None,

@@ -46,7 +46,8 @@ def applied(
     last = outcome.lines[-1]
     slower = last.speed.ratio <= 1 and not on_gpu
     if options.precision == AUTO and (outcome.failure or slower):
-        slow = f"{last.step} is {last.speed.ratio:.2f} times as fast as the original here"
+        how = "no faster than" if last.speed.ratio == 1 else f"{last.speed.ratio:.2f} times as fast as"
+        slow = f"{last.step} is {how} the original here"
         return _kept(options, outcome.failure or slow)
     if outcome.failure:
         raise TrbError(

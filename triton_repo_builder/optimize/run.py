@@ -102,7 +102,7 @@ def optimize(
     expected = given.answers(baseline)
     batches = source.signature.batch.possible
     own = speed.measure(baseline, baseline, given, batch=batches)
-    own = Speed(latency=own.latency, original=own.latency)
+    own = Speed(latency=own.latency, original=own.latency, others=own.others)
     lines = [
         Measured(
             step="original",

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
+from triton_repo_builder.bench.measure import cpu
 from triton_repo_builder.golden import original
 from triton_repo_builder.golden.original import OriginalModel
 from triton_repo_builder.optimize.samples import Feeds, Samples
@@ -14,19 +18,56 @@ from triton_repo_builder.read.source import Source
 BATCHES = (1, 16)
 SECONDS = 2.0
 """Of a batch size, for both files together, after the least number of rounds."""
-ROUNDS, MOST_ROUNDS = 3, 50
+ROUNDS, MOST_ROUNDS = 3, 200
+STEADY = 0.25
+"""Seconds that a small model is run at least; in less, the CPU time of others is unknown (1/100 s count)."""
+LEAST = 0.03
+"""A difference below this is none, however steady the machine: the same file differs from itself by that."""
 LEAN = 1 << 30
 """Bytes of a model that is not prepared as a server would: that costs the memory of its weights again."""
 
 
 @dataclass(frozen=True, kw_only=True)
+class Gain:
+    """How many times as fast one file is as another, from runs in turns."""
+
+    low: float
+    middle: float
+    """The median of all rounds."""
+    high: float
+    """``low`` to ``high`` is the 95 % interval of the median."""
+
+    @classmethod
+    def of(cls, ratios: Sequence[float]) -> Gain:
+        """Of the ratios of rounds, by order statistics: with few rounds, the whole range."""
+        ordered = sorted(ratios)
+        out = max(0, int(len(ordered) / 2 - 0.98 * len(ordered) ** 0.5))
+        middle = statistics.median(ordered)
+        return cls(low=ordered[out], middle=middle, high=ordered[-1 - out])
+
+    def times(self, factor: float) -> Gain:
+        """The gain with every ratio multiplied."""
+        return Gain(low=self.low * factor, middle=self.middle * factor, high=self.high * factor)
+
+    @property
+    def ratio(self) -> float:
+        """The median; 1 if the difference is within noise."""
+        within = self.low <= 1 <= self.high or abs(self.middle - 1) < LEAST
+        return 1.0 if within else self.middle
+
+
+@dataclass(frozen=True, kw_only=True)
 class Speed:
-    """Of one file: milliseconds of a run by batch size, and those of the original beside it."""
+    """Of one file: milliseconds of a run by batch size, and those of the original in turns with it."""
 
     latency: dict[int, float]
     original: dict[int, float]
+    gains: dict[int, Gain] = field(default_factory=dict)
+    """By batch size; empty for the original."""
     apart: bool = False
     """Whether it is served row by row, since rows of a batch change each other's answers."""
+    others: float = 0.0
+    """Share of the machine that other programs used meanwhile."""
 
     @property
     def throughput(self) -> float:
@@ -35,10 +76,24 @@ class Speed:
         return 1000 * size / self.latency[size]
 
     @property
+    def gain(self) -> Gain:
+        """Against the original, both as they are served.
+
+        In the same batch if both are batched. A file that is served row by row is compared with the original
+        in the batch in which that is fastest: of a small model that may be a single row, and to compare with
+        a slow batch would claim a gain that nobody sees.
+        """
+        if not self.gains:
+            return Gain(low=1.0, middle=1.0, high=1.0)
+        if not self.apart:
+            return self.gains[max(self.gains)]
+        rows = {size: ms / size for size, ms in self.original.items()}
+        return self.gains[1].times(min(rows.values()) / rows[1])
+
+    @property
     def ratio(self) -> float:
-        """How many times as many rows a second as the original in its largest batch."""
-        size = max(self.original)
-        return self.throughput * self.original[size] / (1000 * size)
+        """How many times as fast as the original it is; 1 if the difference is within noise."""
+        return self.gain.ratio
 
 
 def load(source: Source) -> OriginalModel:
@@ -50,20 +105,39 @@ def measure(
     baseline: OriginalModel, candidate: OriginalModel, samples: Samples, *, batch: bool, apart: bool = False
 ) -> Speed:
     """Medians of runs in turns; without ``batch``, of single rows only."""
-    own: dict[int, float] = {}
+    latency: dict[int, float] = {}
     other: dict[int, float] = {}
-    for size in BATCHES if batch else BATCHES[:1]:
-        other[size], own[size] = _both(baseline, candidate, samples.batch(size))
-    return Speed(latency=own, original=other, apart=apart)
+    gains: dict[int, Gain] = {}
+    with _watched() as others:
+        for size in BATCHES if batch else BATCHES[:1]:
+            before, after = _both(baseline, candidate, samples.batch(size))
+            other[size], latency[size] = statistics.median(before), statistics.median(after)
+            gains[size] = Gain.of([first / second for first, second in zip(before, after, strict=True)])
+    return Speed(latency=latency, original=other, gains=gains, apart=apart, others=max(others))
 
 
-def _both(baseline: OriginalModel, candidate: OriginalModel, feeds: Feeds) -> tuple[float, float]:
+def _both(baseline: OriginalModel, candidate: OriginalModel, feeds: Feeds) -> tuple[list[float], list[float]]:
+    """Milliseconds of both in each round. They take turns in who is first, which finds other caches."""
     models = (baseline, candidate)
     for model in models:
         model.seconds(feeds)
     times: tuple[list[float], list[float]] = ([], [])
-    end = time.perf_counter() + SECONDS
-    while len(times[0]) < ROUNDS or (time.perf_counter() < end and len(times[0]) < MOST_ROUNDS):
-        for model, taken in zip(models, times, strict=True):
-            taken.append(1000 * model.seconds(feeds))
-    return statistics.median(times[0]), statistics.median(times[1])
+    begun = time.perf_counter()
+    while len(times[0]) < ROUNDS or time.perf_counter() - begun < (
+        SECONDS if len(times[0]) < MOST_ROUNDS else min(SECONDS, STEADY)
+    ):
+        for place in (0, 1) if len(times[0]) % 2 == 0 else (1, 0):
+            times[place].append(1000 * models[place].seconds(feeds))
+    return times
+
+
+@contextmanager
+def _watched() -> Iterator[list[float]]:
+    """A list that gets the share of the machine that programs other than this one used."""
+    shares = [0.0]
+    begun, busy, own = time.perf_counter(), cpu.machine(), cpu.tree_seconds(os.getpid())
+    yield shares
+    share, used = cpu.share(busy, cpu.machine()), cpu.tree_seconds(os.getpid())
+    taken = time.perf_counter() - begun
+    if share is not None and own is not None and used is not None and taken >= STEADY:
+        shares.append(share - (used - own) / taken / cpu.count())

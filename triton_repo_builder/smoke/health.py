@@ -22,7 +22,7 @@ def server(session: Session) -> Iterator[Check]:
     """Live and ready over both protocols, one version, every model of the server's repository loaded."""
     for protocol, client in _clients(session):
         yield attempt("server", "live", partial(_live, client), protocol=protocol)
-        yield attempt("server", "ready", partial(_ready, client, ""), protocol=protocol)
+        yield attempt("server", "ready", partial(_ready, client), protocol=protocol)
     yield attempt("server", "version", partial(_version, session))
     try:
         yield attempt("server", "models loaded", partial(_loaded, session))
@@ -40,9 +40,16 @@ def _live(client: Client) -> Seen:
     return Seen()
 
 
-def _ready(client: Client, model: str) -> Seen:
-    if not client.ready(model):
-        raise Mismatch(f"expected {model or 'the server'} to be ready, but it is not")
+def _ready(client: Client) -> Seen:
+    if not client.ready():
+        raise Mismatch("expected the server to be ready, but it is not")
+    return Seen()
+
+
+def _steps_ready(session: Session, client: Client, served: Subject) -> Seen:
+    """The endpoint and each model that it is composed of: an ensemble does not ask its steps."""
+    if unready := session.unready(client, served):
+        raise Mismatch(f"expected {unready} to be ready, but it is not")
     return Seen()
 
 
@@ -78,7 +85,7 @@ def absent(session: Session, target: Target, reason: str) -> Check:
 def endpoint(session: Session, target: Target, served: Subject) -> Iterator[Check]:
     """Ready, and inputs and outputs equal to what the repository states, over both protocols."""
     for protocol, client in _clients(session):
-        ready = partial(_ready, client, target.name)
+        ready = partial(_steps_ready, session, client, served)
         yield attempt("metadata", "ready", ready, endpoint=target.name, protocol=protocol)
         if target.stated and (target.stated.inputs or target.stated.outputs):
             name = f"metadata equals {target.source}"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
+from triton_repo_builder import releases
 from triton_repo_builder.client import HttpClient, RequestFailed, Urls
 from triton_repo_builder.client.grpc import GrpcClient
 from triton_repo_builder.errors import Code, TrbError
@@ -51,7 +53,7 @@ def run(
     grpc = GrpcClient(urls.grpc, options.timeout)
     session = Session(http=http, grpc=grpc, options=options)
     try:
-        _reach(session)
+        session = replace(session, release=releases.of_server(_reach(session)))
         chosen = _chosen(session, repository)
         checks: list[Check] = []
         total = len(chosen) * (len(STAGES) + 1) + 1
@@ -81,10 +83,10 @@ def reach(urls: Urls, timeout: float = 10) -> None:
         grpc.close()
 
 
-def _reach(session: Session) -> None:
-    """Raise ``TrbError`` unless both protocols answer."""
+def _reach(session: Session) -> str:
+    """The server's version; raises ``TrbError`` unless both protocols answer."""
     try:
-        session.http.version()
+        version = session.http.version()
     except RequestFailed as error:
         raise TrbError(
             Code.UNREACHABLE,
@@ -101,6 +103,7 @@ def _reach(session: Session) -> None:
             where=session.grpc.url,
             remedy="name the gRPC address with --grpc-url HOST:PORT (tritonserver's default port is 8001)",
         ) from None
+    return version
 
 
 def _chosen(session: Session, repository: Repository | None) -> tuple[Target, ...]:

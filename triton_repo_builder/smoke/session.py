@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from triton_repo_builder import releases
 from triton_repo_builder.client import NOT_IN_JSON, HttpClient
 from triton_repo_builder.client.codec import Array, encode_binary, encode_json
 from triton_repo_builder.client.grpc import GrpcClient
@@ -93,6 +94,8 @@ class Session:
     http: HttpClient
     grpc: GrpcClient
     options: Options
+    release: releases.Release = field(default_factory=releases.default)
+    """The release of the server."""
 
     def sender(
         self, model: str, protocol: str, inputs: Mapping[str, Array]
@@ -102,6 +105,13 @@ class Session:
             return lambda: self.grpc.infer(model, inputs)
         body = encode_binary(inputs) if protocol == BINARY else encode_json(inputs)
         return lambda: self.http.infer(model, body)
+
+    def unready(self, client: HttpClient | GrpcClient, endpoint: Subject) -> str:
+        """The first of the endpoint and its steps that is not ready, empty if all are.
+
+        A step whose Python process died is not ready from release 26.01 on; the ensemble above it stays so.
+        """
+        return next((model for model in endpoint.models if not client.ready(model)), "")
 
     def ask(self, model: str, protocol: str, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Send one request."""

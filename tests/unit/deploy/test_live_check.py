@@ -7,20 +7,22 @@ import pytest
 import serve_repository as made
 
 from triton_repo_builder import repository
+from triton_repo_builder.client import statistics
 from triton_repo_builder.client.http import Answer, HttpClient
 from triton_repo_builder.client.values import REFUSED, IndexEntry, RequestFailed
 from triton_repo_builder.deploy import live_check
 
 
 @pytest.mark.parametrize(
-    ("status", "reason", "expected"),
+    ("unready", "reason", "expected"),
     [
-        (400, "", ["live-config", "live-not-ready"]),
-        (200, "failed\nat line 2", ["live-missing"]),
+        ("/v2/health/ready", "", ["live-config", "live-not-ready"]),
+        ("/v2/models/m/ready", "", ["live-config", "live-not-ready"]),  # its process died, from 26.01 on
+        ("", "failed\nat line 2", ["live-missing"]),
     ],
 )
 def test_what_the_server_says(
-    status: int, reason: str, expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    unready: str, reason: str, expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made.python(tmp_path, "m")
     entry = IndexEntry(name="m", version="1", state="UNAVAILABLE" if reason else "READY", reason=reason)
@@ -28,7 +30,11 @@ def test_what_the_server_says(
     def refuse(self: HttpClient, model: str) -> Any:
         raise RequestFailed(REFUSED, "403", "no")
 
-    monkeypatch.setattr(HttpClient, "send", lambda *a: Answer(status=status, headers={}, data=b""))
+    def send(self: HttpClient, method: str, path: str) -> Answer:
+        return Answer(status=400 if path == unready else 200, headers={}, data=b"")
+
+    monkeypatch.setattr(HttpClient, "send", send)
+    monkeypatch.setattr(statistics, "read_or_empty", lambda http: {})
     monkeypatch.setattr(HttpClient, "index", lambda self: (entry,))
     monkeypatch.setattr(HttpClient, "config", refuse)
     found = live_check.check(repository.read(tmp_path), "http://127.0.0.1:1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -117,3 +118,53 @@ def test_a_reload_that_fails_is_tried_again(
     made._restore("net", dead, ())
     assert len(tried) == failures + 1
     assert said[-1] == "model 'net' is ready again"
+
+
+@pytest.mark.parametrize(
+    ("ready", "successor", "zombie", "reloaded"),
+    [
+        (False, False, False, True),
+        (False, False, True, True),  # collected before it settled
+        (True, False, False, False),
+        (False, True, False, False),
+    ],
+)
+def test_a_process_that_the_server_collected_is_lost_if_its_model_says_so(
+    ready: bool, successor: bool, zombie: bool, reloaded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Release 26.01 and later: the step says that it is not ready, the index and the ensemble do not."""
+    monkeypatch.setattr(watchdog, "SETTLE", 0.0)
+    monkeypatch.setattr(watchdog, "LOOK", 1e9)
+    index = [SimpleNamespace(name=name, version="1", ready=True) for name in ("tokenizer", "both")]
+    asked: list[str] = []
+
+    def answer(model: str) -> bool:
+        asked.append(model)
+        return ready or model == "both"
+
+    client = SimpleNamespace(index_or_empty=lambda: index, ready=answer)
+    monkeypatch.setattr(watchdog, "HttpClient", lambda *_: client)
+    done: list[str] = []
+
+    class Watched(watchdog.Watchdog):
+        def _reload(self, model: str, stubs: object, above: object) -> None:
+            done.append(model)
+
+    place = {"model": "tokenizer", "version": "1", "instance": "tokenizer_0_0"}
+    first, second = (stubs.Stub(pid=pid, started=pid, **place) for pid in (1, 2))
+    after = (second,) if successor else ()
+    scans = iter([(first,), (replace(first, dead=True),) if zombie else after, after, after])
+    made = Watched(
+        "http://127.0.0.1:1",
+        SimpleNamespace(scan=lambda: next(scans), tick=0.0),
+        repository=lambda: repository.Repository(path=Path(), models=(), manifest=None),
+        alive=lambda: True,
+        progress=lambda text: None,
+        on_failure=lambda error: None,
+        timeout=1.0,
+    )
+    for now in (10.0, 11.0, 12.0, 13.0):
+        seen = made._stubs.scan()
+        made._restore_all(made._collected(seen, now), seen)
+    assert {*asked} == {"tokenizer"}
+    assert done == (["tokenizer"] if reloaded else [])

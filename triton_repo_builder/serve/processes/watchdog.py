@@ -30,6 +30,8 @@ LEFTOVER = 30.0
 """Seconds after which a stub that no loaded model uses is killed: a hung unload has left it running."""
 UNSEEN = "seen only after its end"
 """In place of the instance of such a stub."""
+COLLECTED = "collected by the server"
+"""In place of how such a process ended."""
 LOADED = ("READY", "LOADING", "UNLOADING")
 
 
@@ -60,6 +62,10 @@ class Watchdog(threading.Thread):
         self._leftovers: dict[int, float] = {}
         """When each was first seen unused."""
         self._looked_at: tuple[float, frozenset[int]] = (0.0, frozenset())
+        self._listed: dict[int, Stub] = {}
+        """The processes of the last scan whose model is known."""
+        self._vanished: dict[int, tuple[Stub, float]] = {}
+        """Processes that are no longer listed, and since when."""
         self._reloads: dict[str, tuple[int, float]] = {}
         """How often a model was loaded again, each time within WINDOW of the one before, and when it was."""
 
@@ -80,7 +86,7 @@ class Watchdog(threading.Thread):
             settled = [stub for stub in dead if now - first_seen[stub.pid] >= SETTLE]
             try:
                 self._kill_leftovers(stubs, now)
-                self._restore_all(settled, stubs)
+                self._restore_all([*settled, *self._collected(stubs, now)], stubs)
             except OSError:
                 continue  # no answer: the server is busy, or has ended, which its owner reports
             except TrbError as error:
@@ -94,6 +100,26 @@ class Watchdog(threading.Thread):
             settled = [*(stub for stub in settled if stub.model), *self._named(unseen[-1])]
         for model in dict.fromkeys(stub.model for stub in settled):
             self._restore(model, [stub for stub in settled if stub.model == model], stubs)
+
+    def _collected(self, stubs: tuple[Stub, ...], now: float) -> list[Stub]:
+        """Processes that disappeared before they had been dead for ``SETTLE``, of models that are not ready.
+
+        A server that asks for its processes (release 26.01 and later) may collect a dead one before that. The
+        model itself is asked, for an ensemble above it still says that it is ready.
+        """
+        now_listed = {stub.pid: stub for stub in stubs if stub.model}
+        for pid in self._listed.keys() - now_listed.keys():
+            self._vanished[pid] = replace(self._listed[pid], dead=True, end=COLLECTED), now
+        self._listed = now_listed
+        self._vanished = {
+            pid: (stub, since)
+            for pid, (stub, since) in self._vanished.items()
+            if now - since < DECIDED and pid not in self._handled
+        }
+        settled = [stub for stub, since in self._vanished.values() if now - since >= SETTLE]
+        http = HttpClient(self._base, 10)
+        unready = {model for model in {stub.model for stub in settled} if not http.ready(model)}
+        return [stub for stub in settled if stub.model in unready]
 
     def _named(self, unseen: Stub) -> list[Stub]:
         """A stub that died before it was seen alive, under each model that is ready without any process."""
