@@ -181,8 +181,8 @@ def filling() -> Iterator[None]:
 def exclusive(repository: Path, *, patience: float = PATIENCE) -> Iterator[None]:
     """Be the only process that changes a repository, or what a search keeps in its folder.
 
-    Raises ``TrbError`` REPOSITORY_BUSY after ``patience`` seconds. The lock is one on the folder itself, and
-    ends with the process. It may be taken again by its holder.
+    Raises ``TrbError`` REPOSITORY_BUSY after ``patience`` seconds, and REPOSITORY_UNREADABLE. The lock is one
+    on the folder itself, and ends with the process. It may be taken again by its holder.
     """
     facts = repository.stat()
     key = facts.st_dev, facts.st_ino
@@ -194,7 +194,10 @@ def exclusive(repository: Path, *, patience: float = PATIENCE) -> Iterator[None]
     except ModuleNotFoundError:  # not on this platform
         yield
         return
-    held = os.open(repository, os.O_RDONLY)
+    try:
+        held = os.open(repository, os.O_RDONLY)
+    except OSError as error:
+        raise files.unreadable(repository, error, code=Code.REPOSITORY_UNREADABLE) from None
     try:
         deadline = time.monotonic() + patience
         while True:

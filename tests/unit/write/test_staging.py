@@ -184,3 +184,16 @@ def test_a_full_disk_of_temporary_files_is_named(temporary: Path) -> None:
     assert not list(temporary.iterdir())
     with pytest.raises(OSError, match="No space"), staging.temporary("pulled"):  # of standard output, say
         raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_repository_that_cannot_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: object, flags: int) -> int:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "open", refuse)
+    with (
+        pytest.raises(TrbError, match="cannot be read: Permission denied") as caught,
+        staging.exclusive(tmp_path),
+    ):
+        pass
+    assert caught.value.code is Code.REPOSITORY_UNREADABLE
