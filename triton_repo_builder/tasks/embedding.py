@@ -26,7 +26,9 @@ OPTIONS = ("pooling", "normalize", "truncate_dim", "prompt")
 ARCHITECTURES: tuple[str, ...] = ()
 POOLER = "pooler_output"
 TOKENS = ("last_hidden_state", "token_embeddings", "hidden_states", "output")
-POOLED = ("sentence_embedding", "text_embeds", "pooled", "embedding", "embeddings")
+DENSE = "dense_vecs"
+"""Of BGE-M3's three outputs the sentence embedding; sparse_vecs and colbert_vecs are the others."""
+POOLED = ("sentence_embedding", "text_embeds", "pooled", "embedding", "embeddings", DENSE)
 
 PROJECTED = ("text_embeds",)
 """Of a model of two towers, which sentence-transformers' files do not describe."""
@@ -71,6 +73,8 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         keep = _keep(source, options, pooled.dims[-1] if pooled.shape else -1)
         # Pooled by the model itself; normalising a normalised vector changes nothing.
         left = () if pooled.name in (*PROJECTED, POOLER) else saved_modules.left_behind(source, options)
+        if pooled.name == DENSE and (others := [s.name for s in signature.outputs if s.name != DENSE]):
+            left = (*left, f"output '{DENSE}' is served; {', '.join(others)}: --raw-output serves them all")
         return _task(pooled.name, pooled.shape, None, (), normalise, signature.opset, prompt, keep, left=left)
     tokens = need_tokens(source, TOKENS)
     if pooling is None:

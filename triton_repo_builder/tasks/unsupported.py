@@ -32,6 +32,14 @@ def refuse(source: Source, task: str | None) -> None:
     generates = logits is not None and len(logits.dims) == 3 and named
     if not sign and generates and task is None and not saved_modules.modules(source):
         sign = "logits"
+    if sign.startswith(("past_key_values", "present.")) and _gives_vectors(source):
+        raise TrbError(
+            Code.UNSUPPORTED_MODEL,
+            f"this is an embedder that was exported with the cache of a text generator ('{sign}')",
+            where=str(source.path),
+            remedy="export it without: "
+            "optimum-cli export onnx --model MODEL --task feature-extraction FOLDER",
+        )
     if sign:
         raise TrbError(
             Code.UNSUPPORTED_MODEL,
@@ -40,6 +48,11 @@ def refuse(source: Source, task: str | None) -> None:
             where=str(source.path),
             remedy="serve it with vLLM or TensorRT-LLM, or as plain tensors with --task tensor",
         )
+
+
+def _gives_vectors(source: Source) -> bool:
+    """Whether the graph gives token vectors and no logits."""
+    return source.signature.output("last_hidden_state") is not None and not source.signature.output("logits")
 
 
 def _past(name: str) -> bool:

@@ -402,3 +402,26 @@ def test_a_tokenizer_class_that_pads_on_the_left_reads_the_context_first(tmp_pat
     assert (
         "padding_side is left, as tokenizer.json's padding or the tokenizer's class" in caught.value.message
     )
+
+
+def test_an_embedder_with_a_cache_is_refused_by_that(tmp_path: Path) -> None:
+    inputs = [*IDS, t.tensor("past_key_values.0.key", ["n", 2, "p", 4])]
+    outputs = [t.tensor("last_hidden_state", ["n", "s", 8]), t.tensor("present.0.key", ["n", 2, "p", 4])]
+    read = reader.read_source(folder(tmp_path / "m", outputs, inputs, architectures=["Qwen3ForCausalLM"]))
+    with pytest.raises(TrbError) as caught:
+        tasks.choose(read, None)
+    assert "an embedder that was exported with the cache of a text generator" in caught.value.message
+    assert "--task feature-extraction" in caught.value.remedy
+
+
+def test_of_three_embeddings_the_dense_one_is_served(tmp_path: Path) -> None:
+    outputs = [
+        t.tensor("dense_vecs", ["n", 8]),
+        t.tensor("sparse_vecs", ["n", "s", 1]),
+        t.tensor("colbert_vecs", ["n", "s", 8]),
+    ]
+    read = reader.read_source(folder(tmp_path / "m", outputs, IDS))
+    task, _ = tasks.choose(read, None)
+    planned = task.plan(read, BuildOptions(model=tmp_path))
+    assert task.NAME == "embedding"
+    assert any("sparse_vecs, colbert_vecs: --raw-output serves them all" in note for note in planned.notes)
