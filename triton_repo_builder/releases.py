@@ -62,7 +62,7 @@ class Release:
         return all(_order(first[name]) <= _order(self.onnxruntime) for name in names if name in first)
 
     def infers(self, operator: str, opset: int) -> str:
-        """What its ONNX Runtime infers of an operator's answer: ``sizes``, ``rank`` or ``nothing``."""
+        """How much its ONNX Runtime infers of an operator's output: ``sizes``, ``rank`` or ``nothing``."""
         since, first, older = _shapes().get(operator, (0, "", ""))
         return "sizes" if not since or opset < since or _order(first) <= _order(self.onnxruntime) else older
 

@@ -28,7 +28,7 @@ class Inspection:
     after_lowering: tuple[str, ...]
     """Releases that load what ``trb build`` writes; it lowers the IR version if needed."""
     fault: str
-    """What the newest release refuses in a graph that no release loads, if that is not its opset."""
+    """The newest release's refusal of a graph that no release loads for another reason than its opset."""
     max_length: int | None
     max_length_from: str
     problem: TrbError | None

@@ -1,7 +1,7 @@
 """Sizes of a tensor model's open axes that are tried until the model takes one of them.
 
-A model is made for some sizes: the length of its context, three channels, a shortest sound. They stand in
-config.json and in the graph's own constants; the rest is tried in the order in which it is common.
+A model is made for some sizes: the length of its context, three channels, a shortest sound. config.json and the
+graph's own constants name some of them; the rest is tried, common sizes first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from triton_repo_builder.read.source import Source
 
 COMMON = (8, 1, 16, 32, 64, 128, 224, 256)
 LARGE = (400, 512, 1024, 4096, 16000, 48000)
-"""Of what takes sounds or long series."""
+"""Sizes of sounds and of long series."""
 CHANNELS = (3, 1)
 OF_IMAGES = (224, 64, 256, 384, 512, 640)
 MOST = 1 << 24
@@ -37,7 +37,7 @@ STATED = (
     "max_source_positions",
     "sampling_rate",
 )
-"""Of config.json."""
+"""Keys of config.json whose values are sizes."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Sizes:
     """Sizes of the open axes but the first ones, which are rows."""
 
     other: int
-    """Of each axis that is not among ``named``."""
+    """Size of each axis that is not among ``named``."""
     named: Mapping[str, int] = field(default_factory=dict)
     """By ``axis_name``."""
     rows: int = 1

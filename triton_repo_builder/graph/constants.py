@@ -1,4 +1,4 @@
-"""Sizes that stand in a graph as constants."""
+"""Sizes that a graph has as constants."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ MOST = 64
 
 def sizes(graph: Skeleton) -> list[int]:
     """The sizes above 1 that the graph reshapes to, in its order; of kernels the length."""
-    found: dict[int, None] = {}
+    sizes_seen: dict[int, None] = {}
     model = reader.load(graph)
     for shape in _shapes(graph):
-        found.update(dict.fromkeys(shape[1:]))
+        sizes_seen.update(dict.fromkeys(shape[1:]))
     for node in walk.nodes(model):
         if node.op_type == "Conv":
-            found.update(
+            sizes_seen.update(
                 (size, None) for each in node.attribute if each.name == "kernel_shape" for size in each.ints
             )
-    return [size for size in found if size > 1]
+    return [size for size in sizes_seen if size > 1]
 
 
 def rows(graph: Skeleton) -> list[int]:
@@ -36,8 +36,8 @@ def rows(graph: Skeleton) -> list[int]:
 def _shapes(graph: Skeleton) -> Iterator[list[int]]:
     """The constant shapes that the graph reshapes to."""
     model = reader.load(graph)
-    known = {name: tensor for inner in walk.graphs(model.graph) for name, tensor in walk.constants(inner)}
+    tensors = {name: tensor for inner in walk.graphs(model.graph) for name, tensor in walk.constants(inner)}
     for node in walk.nodes(model):
-        tensor = known.get(node.input[1]) if node.op_type in RESHAPES and len(node.input) > 1 else None
+        tensor = tensors.get(node.input[1]) if node.op_type in RESHAPES and len(node.input) > 1 else None
         if tensor is not None and len(tensor.dims) == 1 and tensor.dims[0] <= MOST:
             yield [int(size) for size in numpy_helper.to_array(tensor)]

@@ -1,4 +1,4 @@
-"""What a graph decides for all rows of a batch at once, and what it leaves to chance.
+"""Decisions of a graph for all rows of a batch at once, and random numbers in it.
 
 A few rows that are tried together need not show it: another row may be the one that changes the decision.
 """
@@ -64,7 +64,7 @@ def _named(node: onnx.NodeProto) -> str:
 
 
 def _conditions(node: onnx.NodeProto) -> Iterator[str]:
-    """What an If or a Loop goes by."""
+    """Names of the conditions of an If or a Loop."""
     if node.op_type == "If":
         yield node.input[0]
     elif node.op_type == "Loop":
@@ -107,7 +107,7 @@ def _spread(nodes: Sequence[onnx.NodeProto], start: set[str]) -> set[str]:
 
 
 def _edges(node: onnx.NodeProto, bodies: Sequence[onnx.GraphProto]) -> Iterator[tuple[str, str]]:
-    """What becomes what at the border of an If, a Loop or a Scan."""
+    """Pairs of names at the border of an If, a Loop or a Scan: the second gets the first's values."""
     for body in bodies:
         outputs = [value.name for value in body.output]
         inputs = [value.name for value in body.input]
@@ -124,7 +124,7 @@ def _edges(node: onnx.NodeProto, bodies: Sequence[onnx.GraphProto]) -> Iterator[
 
 
 def _across(model: onnx.ModelProto, reductions: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """Those that may go along the first axis of something with a row for each of the batch."""
+    """The reductions that may go along a batch axis."""
     inferred = shape_inference.infer(model) or model
     shapes = {
         value.name: value.type.tensor_type.shape.dim

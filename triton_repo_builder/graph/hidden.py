@@ -1,4 +1,4 @@
-"""Sizes that ONNX Runtime infers here and that of an older release does not (``operators.toml``, shapes).
+"""Sizes that ONNX Runtime infers here and an older release's does not (``operators.toml``, shapes).
 
 What such an operator gives passes through one whose own answer nothing can infer, so that everything after it
 is unknown as well.
@@ -16,7 +16,7 @@ PREFIX = "trb_hidden_"
 
 def hide(model: onnx.ModelProto, release: Release) -> bool:
     """Hide in this graph the sizes that the release does not infer; whether there are any."""
-    found = False
+    changed = False
     opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
     for graph in walk.graphs(model.graph):
         nodes = list(graph.node)
@@ -25,13 +25,13 @@ def hide(model: onnx.ModelProto, release: Release) -> bool:
             graph.node.append(node)
             kept = release.infers(node.op_type, opset) if node.domain in ("", "ai.onnx") else "sizes"
             if kept != "sizes" and node.output:
-                found = True
+                changed = True
                 graph.node.append(_behind(graph.node[-1], rank=kept == "rank"))
-    if found:
+    if changed:
         for name in ("starts", "ends", "shape"):
             value = onnx.helper.make_tensor_value_info(PREFIX + name, onnx.TensorProto.INT64, ("unknown",))
             model.graph.input.append(value)
-    return found
+    return changed
 
 
 def _behind(node: onnx.NodeProto, *, rank: bool) -> onnx.NodeProto:

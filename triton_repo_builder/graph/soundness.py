@@ -45,14 +45,14 @@ def faults(graph: Skeleton, release: Release) -> Iterator[str]:
 
 
 def sound_in(graph: Skeleton, names: Iterable[str]) -> tuple[str, ...]:
-    """Those of these releases whose ONNX Runtime finds no fault."""
+    """The names of the releases whose ONNX Runtime finds no fault."""
     model = reader.load(graph)
     if any(shape_inference.faults(model)):
         return ()
-    known = [releases.get(name) for name in names]
-    oldest = {release.onnxruntime: release for release in reversed(known)}
+    candidates = [releases.get(name) for name in names]
+    oldest = {release.onnxruntime: release for release in reversed(candidates)}
     sound = {version for version, release in oldest.items() if not any(_faults(model, release))}
-    return tuple(release.name for release in known if release.onnxruntime in sound)
+    return tuple(release.name for release in candidates if release.onnxruntime in sound)
 
 
 def _faults(model: onnx.ModelProto, release: Release) -> Iterator[str]:

@@ -26,7 +26,7 @@ from triton_repo_builder.tasks import tensor as tasks_tensor
 from triton_repo_builder.tasks.task import Kind, TaskPlan
 
 _NO_NAME = re.compile(r".*_dynamic_axes_\d+")
-"""What torch calls the axes of each input for itself if nobody named them."""
+"""The name that torch gives an axis if nobody else did: each input has its own."""
 
 
 def prepare(request: Request) -> None:

@@ -44,7 +44,7 @@ class TokenizerSpec:
     largest_id: int
     """Largest id it can produce, added tokens included."""
     largest_own_id: int
-    """The same without tokens that only a text which spells them can reach."""
+    """Largest id of its vocabulary, templates and padding; an added token has to be spelled by a text."""
     special_tokens: int
     """How many it adds to every text, so that a limit must be larger."""
     content: bytes | None = None

@@ -27,7 +27,7 @@ ARCHITECTURES: tuple[str, ...] = ()
 POOLER = "pooler_output"
 TOKENS = ("last_hidden_state", "token_embeddings", "hidden_states", "output")
 DENSE = "dense_vecs"
-"""Of BGE-M3's three outputs the sentence embedding; sparse_vecs and colbert_vecs are the others."""
+"""BGE-M3's sentence embedding; its other outputs are sparse_vecs and colbert_vecs."""
 POOLED = ("sentence_embedding", "text_embeds", "pooled", "embedding", "embeddings", DENSE)
 
 PROJECTED = ("text_embeds",)
