@@ -1,7 +1,7 @@
 """Sizes of a tensor model's open axes that are tried until the model takes one of them.
 
-A model is made for some sizes: the length of its context, three channels, a shortest sound. config.json and the
-graph's own constants name some of them; the rest is tried, common sizes first.
+A model is made for some sizes: the length of its context, three channels, a shortest sound. config.json and
+the graph's own constants name some of them; the rest is tried, common sizes first.
 """
 
 from __future__ import annotations
