@@ -77,6 +77,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         keep = _keep(source, options, full)
         # Pooled by the model itself; normalising a normalised vector changes nothing.
         left = () if pooled.name in (*PROJECTED, POOLER) else saved_modules.left_behind(source, options)
+        left = (*left, *modality.note(source), *saved_modules.own_code(source))
         return _task(
             pooled.name, pooled.shape, None, layers, normalise, signature.opset, prompt, keep, left=left
         )

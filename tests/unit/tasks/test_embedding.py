@@ -108,6 +108,7 @@ def test_a_pooling_that_is_none(name: str, tmp_path: Path) -> None:
     ("config", "message"),
     [
         ({"pooling_mode": []}, "pooling by no mode is not supported"),
+        ({"pooling_mode": ["mean"] * 1000}, "pooling by 1,000 modes is not supported"),
         ({"pooling_mode": "attention"}, "pooling by attention is not supported"),
         ({"pooling_mode": ["cls", "first"]}, "pooling by first is not supported"),
     ],

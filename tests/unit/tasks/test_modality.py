@@ -16,6 +16,8 @@ from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph import compose, reader
 from triton_repo_builder.read import skeleton
 from triton_repo_builder.read.options import BuildOptions
+from triton_repo_builder.read.source import Given
+from triton_repo_builder.tasks import rerank
 
 SAVED, FORMS = "config_sentence_transformers.json", "sentence_bert_config.json"
 CALL = {"method": "forward", "method_output_name": "last_hidden_state"}
@@ -73,6 +75,9 @@ def test_a_cross_encoder_with_a_template_is_refused(file: str, tmp_path: Path) -
     error = refused(folder, "its tokenizer has a chat template", "rerank")
     assert error.where == str(folder / file)
     assert chosen(folder)[0] == "text-classification"
+    original = tiny.classifier(tmp_path / "original", labels=1)
+    read = reader.read_source(folder, Given(original=original))
+    assert rerank.plan(read, BuildOptions(model=folder)).name == "rerank"
     assert chosen(forms(folder, "text"), "rerank")[0] == "rerank"
     refused(forms(folder, "text", "message"), "renders each text by the chat template", "rerank")
 
@@ -169,6 +174,33 @@ def test_a_cross_encoder_exported_without_its_head(tmp_path: Path) -> None:
     tiny.put_json(folder / SAVED, {"model_type": "CrossEncoder"})
     error = refused(folder, "a cross-encoder gives one logit for each pair of texts")
     assert "--task text-classification" in error.remedy
+
+
+def test_a_classifier_of_pairs_that_renders_them_is_refused(tmp_path: Path) -> None:
+    folder = forms(tiny.classifier(tmp_path / "m"), "text", "message")
+    assert chosen(folder)[0] == "text-classification"
+    tiny.put_json(folder / SAVED, {"model_type": "CrossEncoder"})
+    refused(folder, "renders each text by the chat template")
+
+
+@pytest.mark.parametrize("saved", ["CrossEncoder", "SparseEncoder"])
+def test_the_remedy_for_modules_of_other_classes(saved: str, tmp_path: Path) -> None:
+    """optimum would export the transformer with a mean of its own."""
+    folder, _ = pooled_cross_encoder(tmp_path / "m")
+    entries = [
+        {"type": f"sentence_transformers.models.{kind}", "path": ""} for kind in ("Transformer", "CNN")
+    ]
+    tiny.put_json(folder / "modules.json", entries)
+    tiny.put_json(folder / SAVED, {"model_type": saved})
+    assert "--raw-output" in refused(folder, "the sentence-transformers module 'CNN'").remedy
+
+
+def test_a_class_that_is_not_known_stays_out_of_the_remedy(tmp_path: Path) -> None:
+    """The line is meant to be pasted into a shell."""
+    folder = tiny.embedder(tmp_path / "m")
+    tiny.put_json(folder / "modules.json", [{"type": "sentence_transformers.models.Router", "path": ""}])
+    tiny.put_json(folder / SAVED, {"model_type": "x'; rm -rf ~; '"})
+    assert "import SentenceTransformer as M" in refused(folder, "module 'Router'").remedy
 
 
 def test_a_cross_encoder_with_an_activation_of_its_own(tmp_path: Path) -> None:

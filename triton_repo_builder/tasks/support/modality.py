@@ -57,7 +57,7 @@ def check(source: Source, tokens: TensorSpec | None = None) -> None:
     if tokens is not None and output not in (None, *usual, tokens.name):
         raise TrbError(
             Code.UNSUPPORTED_MODEL,
-            f"modality_config takes '{output}' of the model, and the graph gives '{tokens.name}'",
+            f"modality_config takes '{output!s:.40}' of the model, and the graph gives '{tokens.name}'",
             where=str(file),
             remedy=layers.INSIDE,
         )
@@ -104,7 +104,7 @@ def _unstated(source: Source) -> str:
 def template(source: Source) -> str:
     """The file that has the tokenizer's chat template; empty without."""
     beside = source.tokenizer.parent if source.tokenizer else source.path.parent
-    for folder in dict.fromkeys((beside, source.folder, source.path.parent)):
+    for folder in dict.fromkeys((beside, source.folder)):
         for place in tokenizer.places(folder):
             if file := next((file for name in TEMPLATES if (file := containment.within(place, name))), None):
                 return str(file)

@@ -25,7 +25,8 @@ MOST = 1000
 """Entries of modules.json."""
 NOTHING = ("Dropout", "Identity")
 """Modules that do nothing when a model answers."""
-CROSS_ENCODER = "CrossEncoder"
+CROSS_ENCODER, EMBEDDER = "CrossEncoder", "SentenceTransformer"
+MODELS = (EMBEDDER, CROSS_ENCODER, "SparseEncoder")
 SCORES = "scores"
 """The feature that the last module of a cross-encoder writes."""
 
@@ -95,7 +96,8 @@ def kind(module: Mapping[str, Any]) -> str:
 
 def model_type(source: Source) -> str:
     """The class that saved the modules: SentenceTransformer, CrossEncoder or SparseEncoder."""
-    return str(source.settings(prompts.FILE).get("model_type") or "SentenceTransformer")
+    stated = source.settings(prompts.FILE).get("model_type")
+    return str(stated) if stated in MODELS else EMBEDDER
 
 
 def folder(module: Mapping[str, Any]) -> Path:
@@ -124,7 +126,7 @@ def described(source: Source, *, pooled: str | None = None, feature: str = modul
             raise _unsupported(source, module)
         if name == "Pooling":
             if layers or pooling:
-                raise _disordered(kinds, module)
+                raise _disordered(source, kinds, module)
             pooling = _pooling(module)
         elif name == "Normalize":
             layers.append(UnitLength())
@@ -132,7 +134,7 @@ def described(source: Source, *, pooled: str | None = None, feature: str = modul
             layers.append(module_layers.read_norm(folder(module)))
         elif name == "Dense":
             if module_layers.reads(folder(module)) != module_layers.POOLED:
-                raise _unpooled(module)
+                raise _unpooled(source, module)
             layers.append(module_layers.read(folder(module)))
     _check_features(layers, feature)
     normalise = bool(layers) and isinstance(layers[-1], UnitLength)
@@ -151,8 +153,17 @@ def _known(module: Mapping[str, Any]) -> bool:
     return kind(module) == "Transformer" or (kind(module) in read and not _own(module))
 
 
+def _inside(source: Source) -> str:
+    """The remedy for a module that is not read: optimum exports an embedder with all of its modules.
+
+    What another class saved it would load as an embedder, without its modules.
+    """
+    raw = "use --raw-output, and apply the modules in the client"
+    return module_layers.INSIDE if model_type(source) == EMBEDDER else raw
+
+
 def _unsupported(source: Source, module: Mapping[str, Any]) -> TrbError:
-    remedy = module_layers.INSIDE
+    remedy = _inside(source)
     if kind(module) in ("Router", "Asym"):
         remedy = (
             "save one route as a model of its own, and export that: python -c 'from sentence_transformers "
@@ -161,19 +172,19 @@ def _unsupported(source: Source, module: Mapping[str, Any]) -> TrbError:
         )
     return TrbError(
         Code.UNSUPPORTED_MODEL,
-        f"the sentence-transformers module '{_own(module) or kind(module)}' is not supported",
+        f"the sentence-transformers module '{_own(module) or kind(module):.80}' is not supported",
         where=str(module["folder"] / MODULES),
         remedy=remedy,
     )
 
 
-def _unpooled(module: Mapping[str, Any]) -> TrbError:
+def _unpooled(source: Source, module: Mapping[str, Any]) -> TrbError:
     return TrbError(
         Code.UNSUPPORTED_MODEL,
-        f"a Dense module reads '{module_layers.reads(folder(module))}'; only '{module_layers.POOLED}', the "
-        "pooled vector, is supported",
+        f"a Dense module reads '{module_layers.reads(folder(module)):.40}'; only '{module_layers.POOLED}', "
+        "the pooled vector, is supported",
         where=str(folder(module) / "config.json"),
-        remedy=module_layers.INSIDE,
+        remedy=_inside(source),
     )
 
 
@@ -194,7 +205,7 @@ def _check_features(layers: Sequence[Layer], feature: str) -> None:
         if isinstance(layer, Dense) and layer.output != expected:
             raise TrbError(
                 Code.UNSUPPORTED_MODEL,
-                f"a Dense module writes '{layer.output}', not '{expected}'",
+                f"a Dense module writes '{layer.output:.40}', not '{expected}'",
                 where=str(layer.folder / "config.json"),
                 remedy="use --task rerank" if layer.output == SCORES else "correct module_output_name there",
             )
@@ -246,13 +257,13 @@ def left_behind(source: Source, options: BuildOptions) -> tuple[str, ...]:
     )
 
 
-def _disordered(kinds: Sequence[str], module: Mapping[str, Any]) -> TrbError:
+def _disordered(source: Source, kinds: Sequence[str], module: Mapping[str, Any]) -> TrbError:
     order = ", ".join(kind for kind in kinds if kind != "Transformer")
     return TrbError(
         Code.UNSUPPORTED_MODEL,
         f"the modules run as {order}; only one Pooling, before all others, is supported",
         where=str(module["folder"] / MODULES),
-        remedy=module_layers.INSIDE,
+        remedy=_inside(source),
     )
 
 
@@ -276,6 +287,8 @@ def _pooling(module: Mapping[str, Any]) -> str:
     else:
         modes = [str(mode) for mode in (stated if isinstance(stated, list) else [stated])]
     unknown = [mode for mode in modes if mode not in MODES]
+    if len(modes) > len(FLAGS):
+        unknown = [f"{len(modes):,} modes"]
     if unknown or not modes:
         raise TrbError(
             Code.UNSUPPORTED_MODEL,
