@@ -1,7 +1,6 @@
 """Folders of sentence-transformers, served: the numbers of ``encode`` and ``predict``, or a refusal.
 
-    PYTHONPATH=tests .venv-export/bin/python -m conformance.sentence_transformers_folders record FOLDER
-    PYTHONPATH=tests .venv/bin/python -m conformance.sentence_transformers_folders compare FOLDER
+``make sentence-transformers`` runs ``record FOLDER`` in .venv-export and ``compare FOLDER`` in .venv.
 
 ``record`` saves small models with random weights, exports each with optimum, which leaves their files behind,
 and writes the library's answers to hostile texts. ``compare`` builds with ``--from-model`` and asks a server.
@@ -72,6 +71,24 @@ def record(folder: Path) -> None:
         _embeddings(made, plain / name, folder / name)
     (folder / "cnn" / REFUSAL).write_text("the sentence-transformers module 'CNN' is not supported")
 
+    pooled_text = parts.Pooling(32, ("weightedmean", "cls"), include_prompt=False)
+    prompted = library.SentenceTransformer(
+        modules=[_transformer(parts, bert), pooled_text, parts.Normalize()],
+        prompts={"query": "question: "},
+        default_prompt_name="query",
+        truncate_dim=40,
+        device="cpu",
+    )
+    _embeddings(prompted, plain / "prompted", folder / "prompted")
+    causal = _causal(folder / "causal")
+    made = library.SentenceTransformer(
+        modules=[_transformer(parts, causal), parts.Pooling(32, "lasttoken"), unit()], device="cpu"
+    )
+    _embeddings(made, plain / "decoder", folder / "decoder")
+    cut = parts.Transformer(str(bert), processing_kwargs={"text": {"max_length": 12}})
+    made = library.SentenceTransformer(modules=[cut, parts.Pooling(32, "mean")], device="cpu")
+    _embeddings(made, plain / "cut", folder / "cut")
+
     # Releases before 5.4 kept the length in sentence_bert_config.json; before 1.0 its name had the model's.
     for name, file in (("short", "sentence_bert_config.json"), ("shorter", "sentence_roberta_config.json")):
         made = library.SentenceTransformer(modules=[_transformer(parts, bert), parts.Pooling(32, "mean")])
@@ -105,7 +122,6 @@ def record(folder: Path) -> None:
         else:
             _embeddings(library.SentenceTransformer(str(formed), device="cpu"), plain / target.name, target)
         (target / REFUSAL).write_text("renders each text by the chat template")
-    causal = _causal(folder / "causal")
     made = library.CrossEncoder(
         modules=[
             parts.Transformer(str(causal), transformer_task="text-generation"),
