@@ -96,9 +96,10 @@ def record(folder: Path) -> None:
         (plain / name / "sentence_bert_config.json").unlink()
         (plain / name / file).write_text(json.dumps({"max_seq_length": 16, "do_lower_case": False}))
         _embeddings(library.SentenceTransformer(str(plain / name), device="cpu"), None, folder / name)
-        for tokenizer in plain.joinpath(name).glob("*token*"):
-            if name == "short" or tokenizer.name == "tokenizer.json":
-                tokenizer.unlink()  # the original has none, or only the files of a slow one
+        # The original has no tokenizer, or only the files of a slow one.
+        removed = ("*token*", "vocab.txt") if name == "short" else ("tokenizer.json",)
+        for file_of_tokenizer in (path for pattern in removed for path in plain.joinpath(name).glob(pattern)):
+            file_of_tokenizer.unlink()
     shutil.copyfile(bert / "vocab.txt", plain / "shorter" / "vocab.txt")
 
     pooled = [
