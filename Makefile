@@ -33,6 +33,14 @@ models: $(VENV)/.dev $(EXPORT)/.ready
 conformance: $(VENV)/.dev $(EXPORT)/.ready
 	@PYTHONPATH=tests $(VENV)/bin/python -m conformance $(CELLS)
 
+# Folders that sentence-transformers saves: the served answers beside those of its encode and predict (three minutes).
+.PHONY: sentence-transformers
+FOLDERS := .cache/sentence-transformers
+sentence-transformers: $(VENV)/.dev $(EXPORT)/.ready
+	@rm -rf $(FOLDERS)
+	@PYTHONPATH=tests $(EXPORT)/bin/python -m conformance.sentence_transformers_folders record $(FOLDERS)
+	@PYTHONPATH=tests $(VENV)/bin/python -m conformance.sentence_transformers_folders compare $(FOLDERS)
+
 # Deliberate faults in a copy of the checkout, one at a time: do the everyday tests notice? FAULTS="F01 F02": only those.
 faults: $(VENV)/.dev
 	@$(VENV)/bin/python -m tests.faults $(FAULTS)

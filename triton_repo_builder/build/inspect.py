@@ -54,7 +54,9 @@ def inspect(path: Path, given: Given = reader.NOTHING) -> Inspection:
     able = releases.can_load(0, signature.opset)
     sound = soundness.sound_in(src.skeleton, able) if able else ()
     fault = next(soundness.faults(src.skeleton, releases.newest()), "") if able and not sound else ""
-    length, length_from = tokenizer.max_length(src.tokenizer.parent) if src.tokenizer else (None, "")
+    length, length_from = (
+        tokenizer.max_length(src.tokenizer.parent, src.sentence) if src.tokenizer else (None, "")
+    )
     return Inspection(
         source=src,
         task=task,

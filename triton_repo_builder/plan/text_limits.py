@@ -94,7 +94,7 @@ def max_length(
     if options.max_length is not None:
         # sentence-transformers' limit is what the model was trained on; it may well take more, as far as its
         # positions go.
-        hard = [entry for entry in limits if entry[1] != "sentence_bert_config.json"]
+        hard = [entry for entry in limits if entry[1] not in tokenizer.SENTENCE_FILES]
         limit, why = min(hard) if hard else (options.max_length, "")
         if options.max_length > limit:
             raise usage(
@@ -126,7 +126,7 @@ def max_length(
 
 def _check_fixed(spec: TokenizerSpec, limits: Sequence[tuple[int, str]], fixed: FixedLength) -> None:
     """``TrbError`` if every text should have more tokens than the model can take."""
-    hard = [entry for entry in limits if entry[1] not in ("sentence_bert_config.json", fixed.by.value)]
+    hard = [entry for entry in limits if entry[1] not in (*tokenizer.SENTENCE_FILES, fixed.by.value)]
     if fixed.by is not FixedBy.GRAPH and hard and fixed.tokens > min(hard)[0]:
         limit, why = min(hard)
         if fixed.by is FixedBy.MODEL:

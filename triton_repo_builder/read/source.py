@@ -92,7 +92,7 @@ class Source:
         """The tokenizer, read once. Raises ``TrbError``."""
         assert self.tokenizer is not None
         if self.tokenizer not in self._tokenizers:
-            spec = tokenizer.read(self.tokenizer)
+            spec = tokenizer.read(self.tokenizer, self.sentence)
             typed = spec.gives_types or self.signature.input("token_type_ids") is None
             self._tokenizers[self.tokenizer] = spec if typed else tokenizer_template.without_types(spec)
         return self._tokenizers[self.tokenizer]
@@ -122,6 +122,12 @@ class Source:
         return tokenizer.settings(self.folder, name) or tokenizer.settings(self.path.parent, name)
 
     @property
+    def sentence(self) -> tuple[Path, Mapping[str, Any]]:
+        """(file, content) of sentence_bert_config.json, wherever the tokenizer comes from; empty without."""
+        beside = (self.tokenizer.parent,) if self.tokenizer else ()
+        return tokenizer.sentence_settings(self.folder, *beside, self.path.parent)
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What was chosen among several readings."""
         several = f"of several ONNX files {self.path.name} is taken (--file takes another: "
@@ -140,7 +146,7 @@ def describe(graph: Skeleton, signature: ModelSignature, model: Path, given: Giv
     if given.tokenizer:
         file: Path | None = tokenizer.locate(given.tokenizer)
     else:
-        file = (tokenizer.find(original) if original else None) or tokenizer.find(path.parent)
+        file = _tokenizer(*((original, path.parent) if original else (path.parent,)))
     folder = file.parent if file and given.tokenizer else original or path.parent
     config = tokenizer.settings(path.parent, "config.json") or tokenizer.settings(folder, "config.json")
     _check_config(path.parent / "config.json", config)
@@ -158,9 +164,17 @@ def describe(graph: Skeleton, signature: ModelSignature, model: Path, given: Giv
     )
 
 
+def _tokenizer(*folders: Path) -> Path | None:
+    """The first tokenizer.json in these folders, else the first vocabulary, which has to be converted."""
+    found = [file for folder in folders if (file := tokenizer.find(folder))]
+    ready = [file for file in found if file.name == tokenizer.FILE]
+    return next(iter((*ready, *found)), None)
+
+
 def _check_original(folder: Path, config: Mapping[str, Any]) -> None:
     """``TrbError`` for a folder that is not that of the model which was exported."""
-    if not any(files.is_file(place / "config.json") for place in tokenizer.places(folder)):
+    signs = ("config.json", "router_config.json")  # a Router of sentence-transformers has models below it
+    if not any(files.is_file(place / name) for place in tokenizer.places(folder) for name in signs):
         raise TrbError(
             Code.NOT_FOUND,
             "no config.json: this is not the folder of a model",

@@ -27,6 +27,11 @@ FEWEST = 3
 """Tokens besides the special ones: an empty SentencePiece model has its mark of a space."""
 UNSURE = 1000
 """A vocabulary of more tokens is not looked through for them."""
+SENTENCE_FILES = tuple(
+    f"sentence_{model}_config.json"
+    for model in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+"""Settings of sentence-transformers' Transformer module: today's name, and those before release 1.0."""
 UNSET = 1_000_000
 """transformers writes 10**30 for "no limit"."""
 
@@ -183,16 +188,20 @@ def slow_error(folder: Path, sign: str) -> TrbError:
     )
 
 
-def read(file: Path) -> TokenizerSpec:
-    """Read a tokenizer.json, or convert a slow tokenizer, with the configuration files beside it."""
+def read(file: Path, sentence: tuple[Path, Mapping[str, Any]] | None = None) -> TokenizerSpec:
+    """Read a tokenizer.json, or convert a slow tokenizer, with the configuration files beside it.
+
+    ``sentence``: as ``sentence_settings`` gives them, if they are not those of the tokenizer's own folder.
+    """
     folder = file.parent
+    sentence = sentence or sentence_settings(folder)
     config = settings(folder, "tokenizer_config.json")
     _check_python(file, config)
     text, own = _text(file)
     library = _checked(file, text)
     document = _document(file, text)
     _check_limits(file, document)
-    lowered = settings(folder, "sentence_bert_config.json").get("do_lower_case") is True
+    lowered = sentence[1].get("do_lower_case") is True
     content = None if own else text.encode("utf-8")
     try:
         served = tokenizer_config.applied(document, config, settings(folder, "config.json")) or document
@@ -201,7 +210,7 @@ def read(file: Path) -> TokenizerSpec:
             content = json.dumps(served, indent=2, ensure_ascii=False).encode("utf-8")
     except files.DAMAGED as error:
         raise _invalid(file, error) from None
-    length, source = max_length(folder)
+    length, source = max_length(folder, sentence)
     needed_ids = (*tokenizer_limits.template_ids(document), _pad_id(library, folder, served))
     spec = TokenizerSpec(
         file=file,
@@ -389,11 +398,42 @@ def token(folder: Path, name: str) -> Any:
     return None
 
 
-def max_length(folder: Path) -> tuple[int | None, str]:
+def sentence_settings(*folders: Path) -> tuple[Path, Mapping[str, Any]]:
+    """(file, content) of sentence_bert_config.json in the first folder that has it; empty without."""
+    for folder in folders:
+        for name in SENTENCE_FILES:
+            if stated := settings(folder, name):
+                found = (file for place in places(folder) if (file := containment.within(place, name)))
+                return next(found, folder / name), stated
+    return folders[0] / SENTENCE_FILES[0], {}
+
+
+def sentence_part(stated: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    """An object in sentence_bert_config.json under the first of these names that it has."""
+    part = next((stated[name] for name in names if name in stated), None)
+    return part if isinstance(part, dict) else {}
+
+
+def _sentence_limit(stated: Mapping[str, Any]) -> int | None:
+    """The length at which sentence-transformers cuts: the call's, else the tokenizer's, else the module's."""
+    called = sentence_part(stated, "processing_kwargs")
+    loaded = sentence_part(stated, "tokenizer_args", "processor_kwargs")
+    limits = (
+        sentence_part(called, "common").get("max_length"),
+        sentence_part(called, "text").get("max_length"),
+        loaded.get("model_max_length"),
+        stated.get("max_seq_length"),
+    )
+    return next((limit for value in limits if (limit := _limit(value))), None)
+
+
+def max_length(
+    folder: Path, sentence: tuple[Path, Mapping[str, Any]] | None = None
+) -> tuple[int | None, str]:
     """The model's true maximum: sentence-transformers' limit, else the smaller of the other two."""
-    limit = _limit(settings(folder, "sentence_bert_config.json").get("max_seq_length"))
-    if limit:
-        return limit, "sentence_bert_config.json"
+    file, stated = sentence or sentence_settings(folder)
+    if limit := _sentence_limit(stated):
+        return limit, file.name
     limits = []
     stated = settings(folder, "tokenizer_config.json")
     limit = _limit(stated.get("model_max_length", stated.get("max_len")))  # the name that it had before 2020

@@ -14,8 +14,9 @@ from triton_repo_builder.plan.model import Head, TensorPlan
 from triton_repo_builder.read.options import BuildOptions, usage
 from triton_repo_builder.read.signature import TensorSpec
 from triton_repo_builder.read.source import Source
-from triton_repo_builder.tasks.support import head_output, prompts, saved_modules
-from triton_repo_builder.tasks.support.dense import Dense
+from triton_repo_builder.tasks.support import head_output, modality, prompts, saved_modules
+from triton_repo_builder.tasks.support import layers as module_layers
+from triton_repo_builder.tasks.support.layers import Layer
 from triton_repo_builder.tasks.support.prompts import Prompt
 from triton_repo_builder.tasks.support.reference import unit_length
 from triton_repo_builder.tasks.task import Arrays, Kind, TaskPlan, by_rank
@@ -46,7 +47,7 @@ def fits(source: Source) -> bool:
 
 def plan(source: Source, options: BuildOptions) -> TaskPlan:
     """Pooling and normalisation from the sentence-transformers files, else from the options."""
-    if options.pooling is not None and options.pooling not in heads_pooling.POOLINGS:
+    if options.pooling is not None and not set(options.pooling.split("+")) <= {*heads_pooling.POOLINGS}:
         raise usage(
             "pooling", f"'{options.pooling}' is unknown", f"use one of {', '.join(heads_pooling.POOLINGS)}"
         )
@@ -58,9 +59,13 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         pooled = by_rank(signature, 2)
         pooled = None if pooled is not None and pooled.name.endswith(head_output.LOGITS) else pooled
     in_graph = pooled is not None and options.pooling is None
-    pooling, normalise, layers = saved_modules.described(source, in_graph=in_graph)
-    pooling = options.pooling or pooling
-    normalise = normalise if options.normalize is None else options.normalize
+    if saved_modules.model_type(source) == saved_modules.CROSS_ENCODER:
+        described = _of_cross_encoder(source, options, in_graph=in_graph)
+    else:
+        modality.check(source, None if in_graph else _tokens(source, TOKENS))
+        described = saved_modules.described(source, pooled=pooled.name if pooled and in_graph else None)
+    pooling, layers = options.pooling or described.pooling, described.layers
+    normalise = described.normalise if options.normalize is None else options.normalize
     prompt = prompts.read(source, options)
     if pooled is not None and in_graph:
         if prompt.text and not saved_modules.pools_prompt(source):
@@ -70,12 +75,16 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
                 where=str(source.folder / prompts.FILE),
                 remedy="export the model with its token vectors, or give --prompt '' to serve it without",
             )
-        keep = _keep(source, options, pooled.dims[-1] if pooled.shape else -1)
+        full = module_layers.width(layers, pooled.dims[-1] if pooled.shape else -1)
+        keep = _keep(source, options, full)
         # Pooled by the model itself; normalising a normalised vector changes nothing.
         left = () if pooled.name in (*PROJECTED, POOLER) else saved_modules.left_behind(source, options)
         if pooled.name == DENSE and (others := [s.name for s in signature.outputs if s.name != DENSE]):
             left = (*left, f"output '{DENSE}' is served; {', '.join(others)}: --raw-output serves them all")
-        return _task(pooled.name, pooled.shape, None, (), normalise, signature.opset, prompt, keep, left=left)
+        left = (*left, *modality.note(source), *saved_modules.own_code(source))
+        return _task(
+            pooled.name, pooled.shape, None, layers, normalise, signature.opset, prompt, keep, left=left
+        )
     tokens = need_tokens(source, TOKENS)
     if pooling is None:
         raise TrbError(
@@ -87,13 +96,17 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             f"or take {saved_modules.MODULES}, {saved_modules.POOLING} and {prompts.FILE}, which exporters "
             "leave behind, from the original with --from-model FOLDER",
         )
-    _check_widths(tokens, layers)
+    size = tokens.dims[-1]
+    full = module_layers.width(layers, size * len(pooling.split("+")) if size > 0 else -1)
     skip = (
         prompts.tokens(source, prompt.text) if prompt.text and not saved_modules.pools_prompt(source) else 0
     )
-    full = layers[-1].weight.shape[1] if layers else tokens.dims[-1]
     keep = _keep(source, options, full)
-    left = saved_modules.left_behind(source, options)
+    left = (
+        *saved_modules.left_behind(source, options),
+        *modality.note(source),
+        *saved_modules.own_code(source),
+    )
     if options.pooling is None:
         left = (*left, *saved_modules.other_width(source, tokens.dims[-1]))
     if tokens.name not in TOKENS:
@@ -170,25 +183,41 @@ def _keep(source: Source, options: BuildOptions, full: int) -> int | None:
     )
 
 
-def _check_widths(tokens: TensorSpec, layers: Sequence[Dense]) -> None:
-    """``TrbError`` if a Dense layer takes another number of values than its predecessor gives."""
-    width, before = tokens.dims[-1], f"output '{tokens.name}'"
+def _of_cross_encoder(source: Source, options: BuildOptions, *, in_graph: bool) -> saved_modules.Described:
+    """Without its modules, which give a score. ``TrbError`` if neither graph nor options say how to pool."""
+    if in_graph or options.pooling:
+        return saved_modules.Described()
+    raise TrbError(
+        Code.TASK_UNCLEAR,
+        f"{prompts.FILE} says that it is a cross-encoder, which scores pairs of texts",
+        where=str(source.path),
+        remedy=f"use --task rerank, or give --pooling {'|'.join(heads_pooling.POOLINGS)} for embeddings",
+    )
+
+
+def vectors(
+    hidden: npt.NDArray[Any],
+    mask: npt.NDArray[Any],
+    pooling: str | None,
+    layers: Sequence[Layer],
+    skip: int = 0,
+) -> npt.NDArray[Any]:
+    """The head in numpy: token vectors [rows, tokens, width], or pooled ones, → [rows, values]."""
+    rows = hidden.astype(np.float64)
+    if pooling is not None:
+        modes = pooling.split("+")
+        pairs = list(zip(rows, mask, strict=True))
+        rows = np.stack([np.concatenate([_pool(h, m, mode, skip) for mode in modes]) for h, m in pairs])
     for layer in layers:
-        if width not in (-1, layer.weight.shape[0]):
-            raise TrbError(
-                Code.UNSUPPORTED_MODEL,
-                f"the Dense module takes {layer.weight.shape[0]} values, and {before} gives {width}",
-                where=str(layer.folder),
-                remedy="use the module that was saved with this model",
-            )
-        width, before = layer.weight.shape[1], f"the Dense module before it ({layer.folder})"
+        rows = layer.apply(rows)
+    return rows
 
 
 def _task(
     output: str,
     shape: Any,
     pooling: str | None,
-    layers: tuple[Dense, ...],
+    layers: tuple[Layer, ...],
     normalise: bool,
     opset: int,
     prompt: Prompt,
@@ -207,41 +236,30 @@ def _task(
         normalise=normalise,
         width=width,
         opset=opset,
-        dense=[layer.layer for layer in layers],
+        layers=[layer.graph for layer in layers],
         skip=skip,
         keep=keep,
     )
-    constants = [
-        (f"dense_{number}_{name}", tuple(array.shape), array.astype("<f4").tobytes())
-        for number, layer in enumerate(layers)
-        for name, array in (("weight", layer.weight), ("bias", layer.bias))
-    ]
-    width = keep or (layers[-1].weight.shape[1] if layers else width)
+    full = (width or -1) * (len(pooling.split("+")) if pooling and width else 1)
+    width = keep or module_layers.width(layers, full)
 
     def reference(outputs: Arrays, mask: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
-        hidden = outputs[output].astype(np.float64)
-        rows = (
-            hidden
-            if pooling is None
-            else np.stack([_pool(h, m, pooling, skip) for h, m in zip(hidden, mask, strict=True)])
-        )
-        for layer in layers:
-            rows = layer.apply(rows)
+        rows = vectors(outputs[output], mask, pooling, layers, skip)
         if normalise:
             rows = unit_length(rows)
         return {"embedding": rows[:, :keep].astype(np.float32)}
 
     return TaskPlan(
         name=NAME,
-        head=Head(text=text, bind=bind, floats=tuple(constants)),
-        outputs=(TensorPlan(name="embedding", data_type="TYPE_FP32", dims=(width or -1,)),),
+        head=Head(text=text, bind=bind, floats=module_layers.floats(layers)),
+        outputs=(TensorPlan(name="embedding", data_type="TYPE_FP32", dims=(width,)),),
         reference=reference,
         encoding=prompt.encoding,
         encode=prompt.encode if prompt.text else None,
         notes=(*prompt.notes, *left),
         facts=(
             ("pooling", pooling or "in the model"),
-            *((("dense", [layer.weight.shape[1] for layer in layers]),) if layers else ()),
+            *module_layers.facts(layers),
             ("normalize", normalise),
             *((("truncate_dim", keep),) if keep else ()),
             *prompt.facts,

@@ -25,7 +25,7 @@ from triton_repo_builder.read.options import BuildOptions, usage
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.read.tokenizer_template import TokenRules
 from triton_repo_builder.tasks import embedding
-from triton_repo_builder.tasks.support import dense, prompts, saved_modules
+from triton_repo_builder.tasks.support import layers, modality, prompts, saved_modules
 from triton_repo_builder.tasks.support.reference import unit_length
 from triton_repo_builder.tasks.task import (
     Arrays,
@@ -73,6 +73,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     """Projection, markers and lengths from the model's files. Raises ``TrbError``."""
     tokens = embedding.need_tokens(source, TOKENS)
     prompts.refuse(source, NAME)
+    modality.check(source)
     settings = _settings(source)
     is_query = bool(options.query or options.query_length)
     if options.query is False and options.query_length:
@@ -243,7 +244,7 @@ def _projection(source: Source, width: int | None) -> npt.NDArray[np.float32] | 
 
 def _dense(folder: Path) -> npt.NDArray[np.float32]:
     config: Mapping[str, Any] = tokenizer.settings(folder, "config.json")
-    layer = dense.read(folder)
+    layer = layers.read(folder)
     if layer.activation != "none" or layer.bias.any() or config.get("use_residual"):
         raise TrbError(
             Code.UNSUPPORTED_MODEL,
@@ -256,7 +257,7 @@ def _dense(folder: Path) -> npt.NDArray[np.float32]:
 
 def _linear(folder: Path) -> list[npt.NDArray[np.float32]]:
     """``linear.weight`` of a ColBERT checkpoint, which is among the model's own weights."""
-    file = containment.within(folder, dense.FILE)
+    file = containment.within(folder, layers.FILE)
     if file is None:
         return []
     from safetensors import SafetensorError, safe_open

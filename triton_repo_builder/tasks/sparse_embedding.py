@@ -14,7 +14,7 @@ from triton_repo_builder.read import tokenizer
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.tasks import fill_mask
-from triton_repo_builder.tasks.support import head_output, prompts, saved_modules
+from triton_repo_builder.tasks.support import head_output, modality, prompts, saved_modules
 from triton_repo_builder.tasks.task import Arrays, Kind, TaskPlan
 
 NAME = "sparse-embedding"
@@ -50,6 +50,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
                 remedy=f"pooling_strategy {' or '.join(sparse.POOLINGS)}, activation_function "
                 f"{' or '.join(ACTIVATIONS)}",
             )
+    modality.check(source)
     prompt = prompts.read(source, options)
     width = logits.dims[2] if logits.dims[2] > 0 else None
     twice = ACTIVATIONS[activation]

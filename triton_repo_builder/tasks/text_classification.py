@@ -11,7 +11,7 @@ from triton_repo_builder.graph.heads import pooling
 from triton_repo_builder.plan.model import Head, TensorPlan
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.read.source import Source
-from triton_repo_builder.tasks.support import head_output, labels, pair_types
+from triton_repo_builder.tasks.support import head_output, labels, modality, pair_types, saved_modules
 from triton_repo_builder.tasks.support.examples import PAIRS, SINGLE
 from triton_repo_builder.tasks.support.reference import activate
 from triton_repo_builder.tasks.task import (
@@ -40,6 +40,8 @@ def fits(source: Source) -> bool:
 def plan(source: Source, options: BuildOptions) -> TaskPlan:
     """Activation and labels from config.json, by the rules of transformers' TextClassificationPipeline."""
     logits = head_output.need_labels(source, NAME, "batch")
+    if saved_modules.model_type(source) == saved_modules.CROSS_ENCODER:
+        modality.check(source)  # of several labels: its pairs may go through a chat template, too
     names, notes = labels.read(source, logits)
     width = len(names)
     activation, note = labels.activation(source, logits.name, width)

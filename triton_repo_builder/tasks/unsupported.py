@@ -29,6 +29,19 @@ def refuse(source: Source, task: str | None) -> None:
         (str(name) for name in source.config.get("architectures") or () if str(name).endswith(DECODERS)), ""
     )
     logits = source.signature.output("logits")
+    scores_tokens = any(
+        saved_modules.kind(module) == "LogitScore" for module in saved_modules.modules(source)
+    )
+    if scores_tokens or (task == "rerank" and named and logits is not None and len(logits.dims) == 3):
+        raise TrbError(
+            Code.UNSUPPORTED_MODEL,
+            "this is a generative reranker"
+            f" ({'modules.json has LogitScore' if scores_tokens else named}): a pair's score is the logit of "
+            "its next token ('yes' against 'no'), which is not supported",
+            where=str(source.path),
+            remedy="serve it with vLLM, or with --task tensor, to clients that make the tokens and read "
+            "the logits",
+        )
     generates = logits is not None and len(logits.dims) == 3 and named
     if not sign and generates and task is None and not saved_modules.modules(source):
         sign = "logits"

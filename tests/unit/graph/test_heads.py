@@ -61,6 +61,19 @@ def test_pooling(pooling: str, opset: int) -> None:
 
 
 @pytest.mark.parametrize("opset", OPSETS)
+@pytest.mark.parametrize("width", [3, None])
+@pytest.mark.parametrize("pooling", ["+".join(heads_pooling.POOLINGS), "max+mean", "cls+cls"])
+def test_several_poolings_side_by_side(pooling: str, width: int | None, opset: int) -> None:
+    text = heads_pooling.embedding(pooling=pooling, normalise=False, width=width, opset=opset)
+    (got,) = session(text, opset).run(None, {"hidden": HIDDEN, "attention_mask": MASK})
+    modes = pooling.split("+")
+    expected = [
+        np.concatenate([by_hand(h, m, mode) for mode in modes]) for h, m in zip(HIDDEN, MASK, strict=True)
+    ]
+    np.testing.assert_allclose(got, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("opset", OPSETS)
 @pytest.mark.parametrize("skip", [1, 3])
 @pytest.mark.parametrize("pooling", heads_pooling.POOLINGS)
 def test_a_prompt_that_is_not_pooled(pooling: str, skip: int, opset: int) -> None:

@@ -166,3 +166,39 @@ def test_an_original_without_the_files_is_not_advised_again(
     made = tiny.make(exported, output, from_model=original, pooling="mean")
     (note,) = [note for note in made.notes if "modules.json" in note]
     assert note.startswith(f"not found in {original}, either: modules.json")
+
+
+@pytest.mark.parametrize("name", ["sentence_bert_config.json", "sentence_roberta_config.json"])
+@pytest.mark.parametrize("slow", [False, True])
+def test_the_length_of_an_original_without_a_tokenizer_json(
+    name: str, slow: bool, exported: Path, original: Path, output: Path
+) -> None:
+    """The tokenizer is the export's; the length and the case of texts are the original's."""
+    (original / "tokenizer.json").unlink()
+    (original / "sentence_bert_config.json").unlink()
+    tiny.put_json(original / name, {"max_seq_length": 16, "do_lower_case": True})
+    if slow:
+        (original / "vocab.txt").write_text("\n".join(tiny.WORDS))
+    read = reader.read_source(exported, Given(original=original))
+    assert read.tokenizer == exported / "tokenizer.json"
+    spec = read.tokenizer_spec
+    assert (spec.max_length, spec.max_length_from, spec.lowered) == (16, name, True)
+    made = tiny.make(exported, output, from_model=original)
+    assert '{ key: "max_length" value { string_value: "16" } }' in tiny.config(made, "exported_tokenizer")
+    assert tiny.make(exported, output, from_model=original, max_length=24).entry
+
+
+@pytest.mark.parametrize(
+    ("stated", "length"),
+    [
+        ({"processor_kwargs": {"model_max_length": 20}, "max_seq_length": 16}, 20),
+        ({"tokenizer_args": {"model_max_length": 12}}, 12),
+        ({"processing_kwargs": {"text": {"max_length": 10}}, "max_seq_length": 16}, 10),
+    ],
+)
+def test_the_length_in_the_arguments_of_the_tokenizer(
+    stated: dict[str, object], length: int, tmp_path: Path
+) -> None:
+    folder = tiny.embedder(tmp_path / "m")
+    tiny.put_json(folder / "sentence_bert_config.json", stated)
+    assert reader.read_source(folder).tokenizer_spec.max_length == length

@@ -7,8 +7,10 @@ github.com/onnx/onnx/blob/main/docs/Syntax.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+
+from triton_repo_builder.graph.heads.layers import UNIT_LENGTH, Layer
 
 FLOAT, INT64 = 1, 7
 
@@ -93,24 +95,6 @@ _MAX = """
 
 POOLINGS = (*_WEIGHTS, "max")
 
-# x / max(|x|, 1e-12), the definition of torch.nn.functional.normalize.
-_NORMALISE = """
-    p_row = Reshape (pooled, as_row_p)
-    p_column = Reshape (pooled, as_column_p)
-    square_3d = MatMul (p_row, p_column)
-    square = Reshape (square_3d, flat_p)
-    length = Sqrt (square)
-    smallest = Constant <value = float {1e-12}> ()
-    length_safe = Max (length, smallest)
-    RESULT = Div (pooled, length_safe)
-"""
-_NORMALISE_SHAPES = """
-    as_row_p = Constant <value = int64[3] {0, 1, -1}> ()
-    as_column_p = Constant <value = int64[3] {0, -1, 1}> ()
-    flat_p = Constant <value = int64[2] {0, -1}> ()
-"""
-
-
 _FIRST = """
     from = Constant <value = int64[1] {0}> ()
     to = Constant <value = int64[1] {KEEP}> ()
@@ -121,25 +105,19 @@ _FIRST = """
 
 def finished(*, normalise: bool, result: str = "embedding") -> str:
     """``pooled`` [batch, width] → ``result``, of length 1 or as it is."""
-    text = _NORMALISE_SHAPES + _NORMALISE if normalise else "RESULT = Identity (pooled)\n"
-    return text.replace("RESULT", result)
+    text = UNIT_LENGTH if normalise else "OUT = Identity (IN)\n"
+    return _placed(text, {"IN": "pooled", "OUT": result})
 
 
-@dataclass(frozen=True, kw_only=True)
-class DenseLayer:
-    """activation(x @ weight + bias), weight [inputs, outputs]."""
-
-    inputs: int
-    outputs: int
-    activation: str
+def _placed(text: str, names: Mapping[str, str]) -> str:
+    """The text with these names in it, as whole words."""
+    return re.sub("|".join(rf"\b{name}\b" for name in names), lambda match: names[match[0]], text)
 
 
-_DENSE = """
-    product_{n} = MatMul ({source}, dense_{n}_weight)
-    biased_{n} = Add (product_{n}, dense_{n}_bias)
-    layer_{n} = {operator} (biased_{n})
-"""
-_OPERATORS = {"none": "Identity", "tanh": "Tanh", "relu": "Relu", "sigmoid": "Sigmoid"}
+def _numbered(text: str, number: int, names: Mapping[str, str]) -> str:
+    """The text with ``names`` in it, and a number after each other name that it gives to a result."""
+    own = [name for name in re.findall(r"^ *(\w+) = ", text, re.MULTILINE) if name not in names]
+    return _placed(text, {**names, **{name: f"{name}_{number}" for name in own}})
 
 
 def embedding(
@@ -148,41 +126,63 @@ def embedding(
     normalise: bool,
     width: int | None,
     opset: int,
-    dense: Sequence[DenseLayer] = (),
+    layers: Sequence[Layer] = (),
     skip: int = 0,
     keep: int | None = None,
 ) -> str:
     """hidden [batch, tokens, width], attention_mask [batch, tokens] → embedding [batch, width].
 
-    With ``pooling`` None, ``hidden`` is [batch, width], pooled by the model itself. The layers of ``dense``
-    come between pooling and normalising, their weights as inputs ``dense_0_weight``, ``dense_0_bias`` …. The
-    first ``skip`` tokens of every row are not pooled; of the embedding the first ``keep`` values are given.
+    ``pooling``: one of ``POOLINGS``, or several (``cls+mean``), whose vectors are joined. With None,
+    ``hidden`` is [batch, width], pooled by the model itself. ``layers`` come between pooling and
+    normalising, their weights as inputs ``layer_0_weight``, ``layer_0_bias`` …. The first ``skip`` tokens of
+    every row are not pooled; of the embedding the first ``keep`` values are given.
     """
-    size = width or "W"
-    inputs = [f"float[B, T, {size}] hidden", "int64[B, T] attention_mask"]
-    mask, weights = _MASK, _WEIGHTS.get(pooling or "", "")
-    if skip:
-        mask = _MASK_AFTER.replace("SKIP", str(skip))
-        # sentence-transformers weighs a token by its place in the row, not by that among those that count.
-        weights = weights.replace("Mul (count, mask)", "Mul (place, mask)")
-    if pooling is None:
-        inputs = [f"float[B, {size}] hidden"]
-        body = "first = Cast <to = 1> (hidden)\n"
-    elif pooling == "max":
-        body = mask + _MAX.replace("{reduce}", reduce_max(opset))
-    else:
-        body = mask + weights + _WEIGHTED_SUM.replace("{reduce}", _reduce_sum(opset))
-    source: str = "first" if pooling is None else "of_tokens"
-    for n, layer in enumerate(dense):
-        inputs.append(f"float[{layer.inputs}, {layer.outputs}] dense_{n}_weight")
-        inputs.append(f"float[{layer.outputs}] dense_{n}_bias")
-        body += _DENSE.format(n=n, source=source, operator=_OPERATORS[layer.activation])
-        source, size = f"layer_{n}", layer.outputs
-    body += f"pooled = Identity ({source})\n"
+    inputs, body, size = _vector(pooling, width, opset, layers, skip)
     body += finished(normalise=normalise, result="whole" if keep else "embedding")
     if keep:
         body, size = body + _FIRST.replace("KEEP", str(keep)), keep
     return f"embed ({', '.join(inputs)}) => (float[B, {size}] embedding) {{{body}}}"
+
+
+def _vector(
+    pooling: str | None, width: int | None, opset: int, layers: Sequence[Layer], skip: int = 0
+) -> tuple[list[str], str, int | str]:
+    """(inputs, operators that give ``pooled``, its size)."""
+    size: int | str = width or "W"
+    inputs = [f"float[B, T, {size}] hidden", "int64[B, T] attention_mask"]
+    source = "of_tokens"
+    if pooling is None:
+        inputs, source = [f"float[B, {size}] hidden"], "first"
+        body = "first = Cast <to = 1> (hidden)\n"
+    else:
+        body = _pooled(pooling.split("+"), opset, skip)
+        size = width * len(pooling.split("+")) if width else "V" if "+" in pooling else size
+    for n, layer in enumerate(layers):
+        inputs += [f"{kind} layer_{n}_{name}" for name, kind in layer.parameters]
+        own = {f"layer_{name}": f"layer_{n}_{name}" for name, _ in layer.parameters}
+        body += _numbered(layer.text(opset), n, {"IN": source, "OUT": f"layer_{n}", **own})
+        source, size = f"layer_{n}", layer.outputs or size
+    return inputs, body + f"pooled = Identity ({source})\n", size
+
+
+def _pooled(modes: Sequence[str], opset: int, skip: int) -> str:
+    """``hidden`` and ``attention_mask`` → ``of_tokens``: the vectors of several poolings side by side."""
+    mask = _MASK_AFTER.replace("SKIP", str(skip)) if skip else _MASK
+    if len(modes) == 1:
+        return mask + _by(modes[0], opset, skip)
+    parts = [_numbered(_by(mode, opset, skip), n, {}) for n, mode in enumerate(modes)]
+    joined = ", ".join(f"of_tokens_{n}" for n in range(len(modes)))
+    return mask + "".join(parts) + f"of_tokens = Concat <axis = 1> ({joined})\n"
+
+
+def _by(mode: str, opset: int, skip: int) -> str:
+    if mode == "max":
+        return _MAX.replace("{reduce}", reduce_max(opset))
+    weights = _WEIGHTS[mode]
+    if skip:
+        # sentence-transformers weighs a token by its place in the row, not by that among those that count.
+        weights = weights.replace("Mul (count, mask)", "Mul (place, mask)")
+    return weights + _WEIGHTED_SUM.replace("{reduce}", _reduce_sum(opset))
 
 
 def reduce_max(opset: int) -> str:
@@ -226,6 +226,19 @@ def rerank(*, activation: str) -> str:
     """The one logit of a cross-encoder [batch, 1] → score."""
     return f"""rerank (float[B, 1] logits) => (float[B, 1] score) {{
     logits32 = Cast <to = 1> (logits)
+    {ACTIVATIONS[activation]}
+    score = Identity (scores)
+}}"""
+
+
+def rerank_pooled(
+    *, activation: str, pooling: str, width: int | None, opset: int, layers: Sequence[Layer]
+) -> str:
+    """The same of token vectors: pooled, and by ``layers`` one value [batch, 1] → score."""
+    inputs, body, _ = _vector(pooling, width, opset, layers)
+    return f"""rerank ({", ".join(inputs)}) => (float[B, 1] score) {{
+    {body}
+    logits32 = Identity (pooled)
     {ACTIVATIONS[activation]}
     score = Identity (scores)
 }}"""

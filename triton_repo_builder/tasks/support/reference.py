@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,14 +22,35 @@ def sigmoid(logits: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def activate(logits: npt.NDArray[Any], activation: str) -> npt.NDArray[Any]:
-    """``softmax``, ``sigmoid``, ``tanh``, ``relu`` or ``none``."""
-    if activation == "softmax":
-        return softmax(logits)
-    if activation == "sigmoid":
-        return sigmoid(logits)
-    if activation == "tanh":
-        return np.asarray(np.tanh(logits))
-    return np.asarray(np.maximum(logits, 0)) if activation == "relu" else logits
+    """By the name of an activation in the heads; ``none`` leaves the numbers."""
+    return ACTIVATIONS[activation](logits)
+
+
+def _gelu(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    erf = np.vectorize(math.erf, otypes=[np.float64])(values / math.sqrt(2))
+    return np.asarray(values * (erf + 1) / 2)
+
+
+def _selu(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    alpha, scale = 1.6732632423543772, 1.0507009873554805  # torch.nn.SELU
+    return np.asarray(scale * np.where(values > 0, values, alpha * np.expm1(np.minimum(values, 0))))
+
+
+ACTIVATIONS: Mapping[str, Callable[[npt.NDArray[Any]], npt.NDArray[Any]]] = {
+    "none": lambda values: values,
+    "softmax": softmax,
+    "sigmoid": sigmoid,
+    "tanh": np.tanh,
+    "relu": lambda values: np.maximum(values, 0),
+    "gelu": _gelu,
+    "silu": lambda values: values * sigmoid(values),
+    "mish": lambda values: values * np.tanh(np.logaddexp(0, values)),
+    "leaky_relu": lambda values: np.where(values > 0, values, 0.01 * values),
+    "elu": lambda values: np.where(values > 0, values, np.expm1(np.minimum(values, 0))),
+    "selu": _selu,
+    "softplus": lambda values: np.logaddexp(0, values),
+    "softsign": lambda values: values / (1 + np.abs(values)),
+}
 
 
 def unit_length(vectors: npt.NDArray[Any]) -> npt.NDArray[Any]:
