@@ -10,6 +10,8 @@ from typing import Literal
 
 from triton_repo_builder import containment
 
+UNREAD = "file-unreadable"
+"""The code of a finding on a file of which nothing was read."""
 Severity = Literal["error", "warning"]
 
 
@@ -66,7 +68,7 @@ class Finding:
 
     def without_outside(self, root: Path) -> Finding:
         """The finding without what a file says that a link has led to, out of the repository."""
-        if not self.file or containment.is_within(root, Path(self.file)):
+        if not self.file or self.code == UNREAD or containment.is_within(root, Path(self.file)):
             return self
         return replace(
             self,
