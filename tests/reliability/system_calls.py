@@ -196,7 +196,8 @@ def _points(scenario: Scenario, root: Path, log: str) -> Iterator[Point]:
     everything = strace.calls(log, str(root), scenario.parts, names=scenario.calls)
     main = next((call.pid for call in everything), 0)
     own = [call for call in everything if call.pid == main]
-    if len(own) < len(everything):
+    # trb check has ONNX Runtime read graphs in another process; if that fails, ONNX's inference is taken.
+    if not all(path.endswith(".onnx") for call in everything if call.pid != main for path in call.paths):
         raise SystemExit(f"{scenario.name}: calls of other threads or processes, which no fault would reach")
     logs = sorted(Path(f"{root}.git").glob("log.*"), key=lambda file: int(file.suffix[1:]))
     turns = {int(file.suffix[1:]): file.read_text(errors="replace") for file in logs}
