@@ -12,6 +12,8 @@ from triton_repo_builder.read.skeleton import Skeleton
 RESHAPES = ("Reshape", "Expand")
 MOST = 64
 """Numbers in a constant that states a shape."""
+MOST_BATCHES, LARGEST_BATCH = 4, 1024
+"""How many, and which, numbers of rows are taken for a batch of an export."""
 
 
 def sizes(graph: Skeleton) -> list[int]:
@@ -30,7 +32,8 @@ def sizes(graph: Skeleton) -> list[int]:
 
 def rows(graph: Skeleton) -> list[int]:
     """Numbers above 1 that the graph reshapes the first axis to: a batch that was baked in."""
-    return [size for size in dict.fromkeys(shape[0] for shape in _shapes(graph) if shape) if size > 1]
+    first = dict.fromkeys(shape[0] for shape in _shapes(graph) if shape)
+    return [size for size in first if 1 < size <= LARGEST_BATCH][:MOST_BATCHES]
 
 
 def _shapes(graph: Skeleton) -> Iterator[list[int]]:
