@@ -94,10 +94,8 @@ def test_check_knows_the_modules_of_the_image(
     model = sleeper.write(tmp_path) / "sleeper" / "1" / "model.py"
     model.write_text(f"import onnxruntime\nimport torch\n{model.read_text()}")
     stock = made.trb(tmp_path, "check", "repository", "--json", cwd=tmp_path)
-    missing = {
-        finding["message"].split("'")[1] for finding in json.loads(stock.stdout) if finding["code"] == CODE
-    }
-    assert missing == {"onnxruntime", "torch"}
+    (message,) = (finding["message"] for finding in json.loads(stock.stdout) if finding["code"] == CODE)
+    assert message.startswith("modules 'onnxruntime', 'torch' are not in the stock image")
     known = made.trb(tmp_path, "check", "repository", "--modules", slim, "--json", cwd=tmp_path)
     (message,) = (finding["message"] for finding in json.loads(known.stdout) if finding["code"] == CODE)
     assert message == "module 'torch' is not in the image"
