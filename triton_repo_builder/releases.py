@@ -152,6 +152,22 @@ def newest() -> Release:
     return [*load().values()][-1]
 
 
+def older_inference() -> list[dict[str, tuple[int, str]]]:
+    """What older versions of ONNX Runtime do not infer, the newest of them first.
+
+    Each by operators: the operator set from which on it holds, and ``rank`` or ``nothing``, which it infers.
+    """
+    versions = sorted({first for _, first, _ in _shapes().values()}, key=_order, reverse=True)
+    return [
+        {
+            operator: (since, older)
+            for operator, (since, first, older) in _shapes().items()
+            if _order(first) >= _order(version)
+        }
+        for version in versions
+    ]
+
+
 def of_server(version: str) -> Release:
     """The release of a running server, by the version in its metadata (``2.70.0``).
 

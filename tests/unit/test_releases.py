@@ -30,6 +30,23 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split("-")[0].split("."))
 
 
+def test_what_older_runtimes_do_not_infer_grows_with_their_age() -> None:
+    tables = releases.older_inference()
+    newest, *_, oldest = tables
+    assert newest["GreaterOrEqual"] == (12, "nothing")
+    assert "Einsum" not in newest
+    assert oldest["Einsum"] == (12, "rank")
+    for newer, older in pairwise(tables):
+        assert newer.items() < older.items()
+    for release in releases.load().values():
+        less = {
+            operator: (since, kept)
+            for operator, (since, kept) in oldest.items()
+            if release.infers(operator, since) == kept
+        }
+        assert less in [{}, *tables], release.name
+
+
 def test_each_month_from_the_first_to_the_last_is_there() -> None:
     names = list(releases.load())
     months = [int(name[:2]) * 12 + int(name[3:]) for name in names]

@@ -14,11 +14,12 @@ import onnx
 from onnx import shape_inference
 
 from triton_repo_builder.errors import TrbError
-from triton_repo_builder.graph import hidden, isolated, reader, session
+from triton_repo_builder.graph import isolated, reader, session
 from triton_repo_builder.graph.session import Session
 from triton_repo_builder.read.signature import Dim, ModelSignature
 from triton_repo_builder.read.skeleton import Skeleton
 from triton_repo_builder.releases import Release
+from triton_repo_builder.runtime.onnxruntime_backend import ort_hidden
 
 ROOM, SHARE = 100 << 20, 20
 """Bytes that an inference may take, and bytes for each of the graph: it has no large weights."""
@@ -82,7 +83,7 @@ def output_shapes(
     """
     model = reader.load(graph)
     try:
-        if hidden.hide(model, release):
+        if ort_hidden.hide(model, release.infers):
             opened = session.load(graph, signature, instead=model, seconds=SECONDS)
         elif opened is None:
             opened = session.load(graph, signature, seconds=SECONDS)

@@ -584,6 +584,7 @@ def test_imports_are_those_of_the_server() -> None:
     siblings = {path.stem for path in files}
     # Our own package appears under TYPE_CHECKING only; an integration test runs without it.
     allowed = {*sys.stdlib_module_names, *siblings, "numpy", "onnxruntime", "triton_python_backend_utils"}
-    assert {path.name: imports(path) - allowed - {"triton_repo_builder"} for path in files} == {
-        path.name: set() for path in files
-    }
+    more = {path.name: imports(path) - allowed - {"triton_repo_builder"} for path in files}
+    # Imported only where onnx is: by the embedded server, whose environment is trb's own.
+    assert more.pop("ort_hidden.py") == {"onnx"}
+    assert more == {key: set() for key in more}

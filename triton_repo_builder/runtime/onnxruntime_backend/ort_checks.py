@@ -24,10 +24,19 @@ _CONTROLS = {
 }
 
 
-def check(config: dict[str, Any], session: ort.InferenceSession) -> None:
-    """Raise ``Refused`` if the configuration does not fit the graph."""
+def check(
+    config: dict[str, Any], session: ort.InferenceSession, older: Iterable[ort.InferenceSession] = ()
+) -> None:
+    """Raise ``Refused`` if the configuration does not fit the graph.
+
+    ``older``: sessions with the outputs of older ONNX Runtimes, one of which they may fit instead.
+    """
     _check_inputs(config, session)
-    _check_outputs(config, session)
+    try:
+        _check_outputs(config, session)
+    except Refused:
+        if not any(_outputs_fit(config, other) for other in older):
+            raise
 
 
 def dims_of(entry: dict[str, Any]) -> list[int]:
@@ -66,6 +75,14 @@ def _check_outputs(config: dict[str, Any], session: ort.InferenceSession) -> Non
         _check_type(model, entry, infos[name], "output")
         if name not in scattered:
             _check_dims(model, infos[name], dims_of(entry), batching=batching, exact=True)
+
+
+def _outputs_fit(config: dict[str, Any], session: ort.InferenceSession) -> bool:
+    try:
+        _check_outputs(config, session)
+    except Refused:
+        return False
+    return True
 
 
 def _refuse(message: str) -> None:

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from triton_repo_builder.runtime.onnxruntime_backend import ort_complete
+    from triton_repo_builder.runtime.onnxruntime_backend import ort_complete, ort_older
     from triton_repo_builder.runtime.onnxruntime_backend.ort_checks import check
     from triton_repo_builder.runtime.onnxruntime_backend.ort_errors import Refused, surfaced
     from triton_repo_builder.runtime.onnxruntime_backend.ort_runner import Runner
     from triton_repo_builder.runtime.onnxruntime_backend.ort_session import open_for_reading, open_session
 else:
     import ort_complete
+    import ort_older
     from ort_checks import check
     from ort_errors import Refused, surfaced
     from ort_runner import Runner
@@ -31,7 +32,7 @@ def runner(config: dict[str, Any], version: Path, kind: str, device: str) -> Run
     """Open the session of one instance and compare the configuration with the graph."""
     try:
         session = open_session(config, version, kind, device)
-        check(config, session)
+        check(config, session, ort_older.sessions(config, version))
     except Refused as refused:
         raise surfaced(refused) from None
     return Runner(config, session)

@@ -64,6 +64,18 @@ def open_for_reading(config: dict[str, Any], version: Path) -> ort.InferenceSess
     return _open(config, model_file(config, version), options, [(CPU, {})])
 
 
+def open_graph(config: dict[str, Any], graph: bytes, folder: Path) -> ort.InferenceSession:
+    """A session on a graph in memory that is only asked for its outputs: optimised, but not packed.
+
+    ``folder`` has its external data.
+    """
+    options = session_options(config)
+    options.intra_op_num_threads = 1
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
+    return _open(config, graph, options, [(CPU, {})])
+
+
 def _open_on_gpu(
     config: dict[str, Any], path: Path, options: ort.SessionOptions, requested: list[Provider]
 ) -> ort.InferenceSession:
@@ -85,7 +97,7 @@ def _open_on_gpu(
 
 
 def _open(
-    config: dict[str, Any], path: Path, options: ort.SessionOptions, requested: list[Provider]
+    config: dict[str, Any], model: Path | bytes, options: ort.SessionOptions, requested: list[Provider]
 ) -> ort.InferenceSession:
     # What goes wrong reaches the user as the load error; ONNX Runtime would print it a second time. But why
     # it leaves a provider out, it says in its log only.
@@ -96,7 +108,7 @@ def _open(
             options.register_custom_ops_library(library)
         # Its Python class would open the session on the CPU when a driver is too old for CUDA.
         return ort.InferenceSession(
-            str(path),
+            model if isinstance(model, bytes) else str(model),
             options,
             providers=requested,
             enable_fallback=0,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import json
 import os
 import platform
 import shutil
@@ -16,6 +17,7 @@ import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
+from triton_repo_builder import releases
 from triton_repo_builder.errors import Code, TrbError
 
 INSTALL = "pip install 'triton_repo_builder[embedded]' (Linux x86-64, glibc 2.35 or newer)"
@@ -77,8 +79,6 @@ def find() -> Install:
 
 def description() -> str:
     """Which server and ONNX Runtime this is: not the ONNX Runtime of the release's image."""
-    from triton_repo_builder import releases
-
     onnxruntime = _version("onnxruntime-gpu") or _version("onnxruntime") or "unknown"
     release = releases.default()
     return (
@@ -142,7 +142,9 @@ def assemble(install: Install, folder: Path) -> None:
     # Wheels may lose the executable bit, and the server itself would set 0100.
     (python / install.stub.name).chmod(0o755)
     source = PACKAGE / "runtime" / "onnxruntime_backend"
-    shutil.copytree(source, folder / "backends" / "onnxruntime")
+    backend = folder / "backends" / "onnxruntime"
+    shutil.copytree(source, backend)
+    (backend / "older_inference.json").write_text(json.dumps(releases.older_inference()), encoding="utf-8")
     _environment(folder / "python")
 
 
