@@ -7,9 +7,7 @@ may write over its own input, or only look at in another shape, takes no memory.
 
 from __future__ import annotations
 
-import re
 from math import prod
-from pathlib import Path
 
 import onnx
 from onnx import helper
@@ -19,8 +17,6 @@ from triton_repo_builder.graph.packing.attention_loop import MOST_SCORES
 from triton_repo_builder.graph.packing.facts import ROWS, TOKENS, Facts
 from triton_repo_builder.graph.packing.sizes import Dims
 
-MEMINFO = Path("/proc/meminfo")
-"""proc_meminfo(5)."""
 _LOOKS = {"Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity"}
 """Another shape of the same numbers."""
 _IN_PLACE = {*query_blocks.ELEMENTWISE, "Relu", "Gelu", "Erf", "Pow"}
@@ -29,12 +25,14 @@ _IN_PLACE = {*query_blocks.ELEMENTWISE, "Relu", "Gelu", "Erf", "Pow"}
 class Peak:
     """Of one graph."""
 
-    def __init__(self, model: onnx.ModelProto, *, blocks: bool) -> None:
-        """``blocks``: whether attention runs in blocks of queries where it can."""
+    def __init__(self, model: onnx.ModelProto, *, blocks: bool, packed: bool = False) -> None:
+        """``blocks``: whether attention runs in blocks of queries where it can; ``packed``: without masks."""
         self._facts = Facts(model)
         opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
-        regions = query_blocks.find(self._facts, opset) if blocks else ()
+        regions = query_blocks.find(self._facts, opset) if blocks or packed else ()
         self._blocked = {node.output[0] for region in regions for node in region.nodes[:-1]}
+        pairs = {name for name, dims in self._facts.dims.items() if dims.count(TOKENS) > 1}
+        self._none = self._facts.constants | (pairs - self._blocked if packed else set())
 
     def bytes(self, rows: int, tokens: int) -> int:
         """Of a run of ``rows`` of that many tokens."""
@@ -49,7 +47,9 @@ class Peak:
         live: dict[str, int] = {}
         most = 0
         for place, node in enumerate(nodes):
-            made = {name: self._size(name, rows, tokens) for name in node.output if name and name not in owner}
+            made = {
+                name: self._size(name, rows, tokens) for name in node.output if name and name not in owner
+            }
             read = {owner.get(name, name) for name in node.input}
             ending = [name for name in read if last[name] == place and name in live]
             reused = node.op_type in _IN_PLACE and any(live[name] in made.values() for name in ending)
@@ -60,12 +60,13 @@ class Peak:
         return most
 
     def _size(self, name: str, rows: int, tokens: int) -> int:
-        if name in self._facts.constants:
+        if name in self._none:
             return 0
         dims = self._facts.dims.get(name, ())
         kind = helper.tensor_dtype_to_np_dtype(self._facts.kinds.get(name) or onnx.TensorProto.FLOAT)
         count = prod(_sizes(dims, rows, tokens))
-        return kind.itemsize * (min(count, MOST_SCORES) if name in self._blocked else count)
+        each: int = kind.itemsize
+        return each * (min(count, MOST_SCORES) if name in self._blocked else count)
 
 
 def _sizes(dims: Dims, rows: int, tokens: int) -> list[int]:
@@ -75,9 +76,3 @@ def _sizes(dims: Dims, rows: int, tokens: int) -> list[int]:
         dim if isinstance(dim, int) else known.get(dim or "", rows if axis == 0 else tokens)
         for axis, dim in enumerate(dims)
     ]
-
-
-def of_machine() -> int:
-    """Bytes of memory that this machine has; 0 where no file says it."""
-    total = re.search(r"MemTotal:\s+(\d+) kB", MEMINFO.read_text()) if MEMINFO.is_file() else None
-    return int(total[1]) << 10 if total else 0

@@ -88,7 +88,9 @@ def _by_query(node: onnx.NodeProto) -> list[str]:
     return list(node.input[:1] if node.op_type == "MatMul" else node.input)
 
 
-def _forward(facts: Facts, softmax: onnx.NodeProto, found: dict[str, onnx.NodeProto]) -> onnx.NodeProto | None:
+def _forward(
+    facts: Facts, softmax: onnx.NodeProto, found: dict[str, onnx.NodeProto]
+) -> onnx.NodeProto | None:
     """The product with the values, if all that reads the softmax leads to it; what is between is added."""
     todo, last = [softmax.output[0]], None
     while todo:
@@ -228,9 +230,7 @@ class _Writer:
         go_on, goes_on = (
             helper.make_tensor_value_info(name(one), TensorProto.BOOL, []) for one in ("go_on", "goes_on")
         )
-        return helper.make_graph(
-            nodes.nodes, f"{outer}block", [number, go_on, parts[0]], [goes_on, parts[1]]
-        )
+        return helper.make_graph(nodes.nodes, f"{outer}block", [number, go_on, parts[0]], [goes_on, parts[1]])
 
     def _slice(self, nodes: Nodes, tensor: str) -> str:
         """A block of its queries; the whole if the graph's run has one for all of them."""
