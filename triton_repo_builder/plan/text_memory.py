@@ -47,12 +47,12 @@ def decide(request: Request, padding: Padding, max_length: int | None, *, gpu: b
     packed = padding.rows is Rows.PACKED
     blocks = in_loop and not packed and longest > LONG and request.options.accelerator == accelerator.NONE
     peak = Peak(reader.load(request.source.skeleton), blocks=blocks, packed=packed and in_loop)
-    alone, machine = peak.bytes(1, longest), request.machine.memory
+    alone, machine = ARENA * peak.bytes(1, longest), request.machine.memory
     most = 0 if padding.fixed.tokens or max_length else run
-    notes: tuple[str, ...] = ()
+    notes = (f"a text of more than {run} tokens is refused (--run-tokens)",) if most else ()
     if machine and alone > SHARE * machine:
         most = _longest(peak, longest, SHARE * machine)
-        room = f"takes about {described(alone)} beside the weights, and this machine has {described(machine)}"
+        room = f"takes up to {described(alone)} beside the weights, and this machine has {described(machine)}"
         rest = f"a text of more than {most} tokens is refused (--max-length {most} cuts it instead)"
         notes = (f"one text of {longest} tokens {room}: {rest}",)
     rows = 0 if in_loop else _rows(run, longest, packed)
@@ -85,5 +85,5 @@ def _longest(peak: Peak, tokens: int, room: float) -> int:
     fits, beyond = 1, tokens
     while beyond - fits > 1:
         middle = (fits + beyond) // 2
-        fits, beyond = (middle, beyond) if peak.bytes(1, middle) <= room else (fits, middle)
+        fits, beyond = (middle, beyond) if ARENA * peak.bytes(1, middle) <= room else (fits, middle)
     return fits
