@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -13,6 +14,9 @@ from triton_repo_builder import process
 
 CGROUP = Path("/proc/self/cgroup")
 CGROUPS = Path("/sys/fs/cgroup")
+CGROUP_MEMORY = CGROUPS / "memory.max"
+MEMINFO = Path("/proc/meminfo")
+"""proc_meminfo(5)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +42,8 @@ class Hardware:
     """The control group's CPU quota in cores, if it limits ``cores``."""
     hidden: tuple[Gpu, ...] = ()
     """Those that CUDA_VISIBLE_DEVICES hides."""
+    memory: int = 0
+    """Bytes that this machine has, or the control group of this process; 0 if no file says it."""
 
     @property
     def limit(self) -> str:
@@ -69,7 +75,18 @@ def here() -> Hardware:
         machine_cores=total if cores < total else 0,
         quota=quota if cores < allowed else None,
         hidden=() if visible else gpus,
+        memory=memory(),
     )
+
+
+def memory() -> int:
+    """Bytes of the machine, or of this container if those are fewer; 0 where no file says it."""
+    limits: list[int] = []
+    if MEMINFO.is_file() and (total := re.search(r"MemTotal:\s+(\d+) kB", MEMINFO.read_text())):
+        limits.append(int(total[1]) << 10)
+    with contextlib.suppress(OSError, ValueError):
+        limits.append(int(CGROUP_MEMORY.read_text()))  # "max": none
+    return min(limits, default=0)
 
 
 def _gpus() -> tuple[Gpu, ...]:

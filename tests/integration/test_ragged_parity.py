@@ -23,17 +23,21 @@ from triton_repo_builder import serve
 from triton_repo_builder.build import build
 from triton_repo_builder.client import HttpClient
 from triton_repo_builder.client.codec import encode_json
+from triton_repo_builder.graph import query_blocks
 from triton_repo_builder.graph.heads.pooling import POOLINGS
 from triton_repo_builder.graph.packing import rewrite as packing
+from triton_repo_builder.plan import text_memory
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.write import publish
 
 pytestmark = pytest.mark.server
 
 TASKS = Path(__file__).resolve().parents[1] / "data" / "models" / "tasks"
-GROUPED = "grouped"
-ENDPOINTS = {**{pooling: pooling for pooling in POOLINGS}, GROUPED: "mean"}
-"""Without padding, and one in groups of similar length, with their poolings."""
+GROUPED = ("grouped", "grouped_blocks")
+BLOCKS = ("blocks", "grouped_blocks")
+"""Attention of more than a few tokens in blocks of queries, and few tokens in a run."""
+ENDPOINTS = {**{pooling: pooling for pooling in POOLINGS}, **dict.fromkeys((*GROUPED, *BLOCKS), "mean")}
+"""Without padding, and those in groups of similar length, with their poolings."""
 LONGEST = 256
 LENGTHS = range(2, LONGEST + 1)  # 2: the special tokens alone
 MIX = random.Random(0).sample(LENGTHS, len(LENGTHS))
@@ -57,11 +61,16 @@ def server(
             pooling=pooling,
             output=repository,
             instances=1,
+            run_tokens=300 if name in BLOCKS else None,
         )
-        rows = "groups" if name == GROUPED else "packed"
+        rows = "groups" if name in GROUPED else "packed"
         with pytest.MonkeyPatch.context() as patch:
             if rows == "groups":  # as of a graph that cannot run without padding
                 patch.setattr(packing, "obstacle", lambda graph: "a test")
+            if name in BLOCKS:  # as of texts of thousands of tokens
+                patch.setattr(packing, "MOST_SCORES", 1000)
+                patch.setattr(query_blocks, "MOST_SCORES", 1000)
+                patch.setattr(text_memory, "LONG", 1)
             made = build.build(options)
         assert made.entry.served.facts["rows"] == rows
         publish.publish(publish.prepare(made, repository))

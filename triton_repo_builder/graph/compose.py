@@ -9,7 +9,7 @@ import onnx
 from onnx import helper
 
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.graph import loop, names, reader, residual, token_sums
+from triton_repo_builder.graph import loop, names, query_blocks, reader, residual, token_sums
 from triton_repo_builder.graph.packing import rewrite as packing
 from triton_repo_builder.graph.ragged import GROUP_SHARED
 from triton_repo_builder.plan.model import Front, Head
@@ -49,6 +49,8 @@ def compose(
             packing.pack(model)
         else:
             residual.state(model)
+            if front.blocks:
+                query_blocks.write(model)
         _loop(model, head, front, graph.path)
     else:
         if head is not None:

@@ -27,8 +27,11 @@ RUN = 16
 """Another run of the graph costs as much as this many tokens of padding: its weights are read once more (10
 to 24, measured on CPUs whose memory is fast and slow; docs/design.md)."""
 MOST = 16384
-"""Tokens of a group, padding included: 32 rows of 512. More at once is not faster on a CPU, and takes memory
-that ONNX Runtime keeps. A longer row runs alone."""
+"""Tokens of a group, padding included, unless ``--run-tokens`` says otherwise: 32 rows of 512. More at once
+is not faster on a CPU, and takes memory that ONNX Runtime keeps. A longer row runs alone."""
+WIDE = 512
+"""Tokens of a row up to which that bounds a group on padded rows; of longer ones as many as have no more
+pairs of tokens, for attention may take memory by pairs."""
 GROUP_SHARED = ("begin", "length", "order", "group_starts")
 """What the loop over groups knows of the rows."""
 ROW_COUNT = "rows_1d"
@@ -196,6 +199,10 @@ _GROUPS = """
     place = Range (origin, place_count32, step)
     run = Constant <value = float {{{run}}}> ()
     most_tokens = Constant <value = float {{{most}}}> ()
+    most_pairs = Constant <value = float {{{most_pairs}}}> ()
+    by_pairs = Div (most_pairs, sorted32)
+    within_both = Min (most_tokens, by_pairs)
+    allowed_tokens = Max (sorted32, within_both)
     unknown = Constant <value = float {{1e30}}> ()
     is_first = Less (place, step)
     least_of_none = Where (is_first, origin, unknown)
@@ -210,7 +217,7 @@ _GROUPS = """
         tokens_from = Mul (rows_from, longest)
         with_run = Add (tokens_from, run)
         cost = Add (with_run, least)
-        allowed = Max (longest, most_tokens)
+        allowed = Gather (allowed_tokens, row)
         too_many = Less (allowed, tokens_from)
         allowed_cost = Where (too_many, unknown, cost)
         start = ArgMin <keepdims = 0> (allowed_cost)
@@ -280,6 +287,7 @@ def front(
     chunks: str = "",
     positions_from_pad: bool = False,
     rows: Rows = Rows.PADDED,
+    most: int = MOST,
 ) -> Front:
     """The front for the model inputs ``model_inputs``: (name, ONNX element type, 6 or 7) each.
 
@@ -287,12 +295,12 @@ def front(
     every single text of most tokenizers. With ``chunks`` an item of the batch may be several rows of the
     model, and the head gets their index in ``trb_places``: INT64 [batch, longest, 2] for ``tokens``, (row of
     the model, place in it) of each token; INT64 [batch, most] for ``rows``, the rows of the model.
-    With ``positions_from_pad`` position ids count as RoBERTa's do.
+    With ``positions_from_pad`` position ids count as RoBERTa's do. A group has ``most`` tokens, or one row.
     """
     names = {
         **{"tokens_in": TOKENS, "types_in": TYPES, "lengths_in": LENGTHS, "places": CHUNK_INDEX},
         **{"start": GROUP_START, "index": GROUP_ROWS, "filler": PAD, "brk": CHUNK_SEPARATOR},
-        **{"most": MOST, "run": RUN, "row_count_1d": ROW_COUNT},
+        **{"most": most, "most_pairs": most * WIDE, "run": RUN, "row_count_1d": ROW_COUNT},
     }
     derive = {**_DERIVE, "token_type_ids": _TYPES_GIVEN if types else _TYPES_ZERO}
     if positions_from_pad:

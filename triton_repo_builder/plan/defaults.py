@@ -55,6 +55,8 @@ class Settings:
     """``on`` or ``off``: whether the model joins requests."""
     padding: Setting | None = None
     """How texts of different length become a batch; None for other inputs."""
+    run_tokens: Setting | None = None
+    """Tokens that one run of a text model takes; None if its batch is not cut into runs."""
     preprocess_instances: Setting | None = None
     """Instances of the tokenizer or image model; None if there is neither."""
 
@@ -67,6 +69,7 @@ class Settings:
             ("max-batch-size", self.max_batch_size),
             ("batching", self.batching),
             ("padding", self.padding),
+            ("run-tokens", self.run_tokens),
             ("tokenizer-instances", self.preprocess_instances),
         )
         return tuple((name, setting) for name, setting in named if setting is not None)
@@ -87,6 +90,12 @@ class ModelFacts:
     """Which requests Triton can join, if not all of them."""
     rows: Rows | None = None
     """Which rows the graph sees together, if requests of any length join."""
+    run_tokens: int = 0
+    """Tokens of a run, if the graph cuts its batch into runs; else 0."""
+    run_memory: str = ""
+    """What a run takes beside the weights."""
+    fitting_rows: int = 0
+    """Texts of the greatest length that are one run at most, if the graph does not cut its batch; else 0."""
 
 
 def decide(options: BuildOptions, machine: Hardware, facts: ModelFacts) -> Settings:
@@ -102,6 +111,7 @@ def decide(options: BuildOptions, machine: Hardware, facts: ModelFacts) -> Setti
         max_batch_size=_max_batch_size(options, machine, facts, gpu),
         batching=_batching(options, facts, gpu),
         padding=facts.padding,
+        run_tokens=_run_tokens(options, facts),
         preprocess_instances=_preprocess_instances(options, facts, instances),
     )
 
@@ -162,8 +172,20 @@ def _max_batch_size(options: BuildOptions, machine: Hardware, facts: ModelFacts,
         return setting
     if gpu:
         return _largest(machine, facts.bytes, facts.tokens or 0)
+    if 0 < facts.fitting_rows < DEFAULT_MAX_BATCH_SIZE:
+        why = because(Why.RUN_FITS, memory=facts.run_memory)
+        return Setting(value=facts.fitting_rows, why=why)
     why = because(Why.COMMON_LIMIT, items=ITEMS[facts.kind])
     return Setting(value=DEFAULT_MAX_BATCH_SIZE, why=why)
+
+
+def _run_tokens(options: BuildOptions, facts: ModelFacts) -> Setting | None:
+    if not facts.run_tokens:
+        return None
+    why = because(Why.RUN_MEMORY, memory=facts.run_memory)
+    if options.run_tokens is not None:
+        why = replace(set_by(options, "run_tokens"), limited=why)
+    return Setting(value=facts.run_tokens, why=why)
 
 
 def _largest(machine: Hardware, model_bytes: int, tokens: int) -> Setting:

@@ -160,6 +160,8 @@ class Front:
     one group of rows; ``text`` is what comes before the loop then."""
     packed: bool = False
     """Whether the user's graph is rewritten to run without padding (``graph/packing/``)."""
+    blocks: bool = False
+    """Whether attention over long rows runs in blocks of queries (``graph/query_blocks.py``)."""
     fill: Mapping[str, float] = field(default_factory=dict)
     """Output → what fills up rows that are shorter than those of another group; 0 if it is not named."""
 

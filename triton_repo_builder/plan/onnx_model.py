@@ -58,6 +58,8 @@ class TokenSettings:
     """Tokens that the chunks of a long second text share; 0: it is cut."""
     max_text_bytes: int = 0
     """Largest text; 0: that of the tokenizer model."""
+    most_tokens: int = 0
+    """Largest text that has memory, if ``max_length`` lets through longer ones; else 0."""
     vocabulary: int = 0
     """Rows of the embedding, if the tokenizer has tokens beyond; else 0."""
     cache: int = 0
@@ -230,6 +232,7 @@ def _tokenizer(
             *((("stride", str(tokens.stride)),) if tokens.stride else ()),
             *((("max_text_bytes", str(tokens.max_text_bytes)),) if tokens.max_text_bytes else ()),
             *((("spans", encoding.offsets),) if encoding.offsets else ()),
+            *((("most_tokens", str(tokens.most_tokens)),) if tokens.most_tokens else ()),
             *((("vocabulary", str(tokens.vocabulary)),) if tokens.vocabulary else ()),
             *((("cache", str(tokens.cache)),) if tokens.cache else ()),
             *encoding.parameters,

@@ -15,7 +15,7 @@ from triton_repo_builder.golden import text as golden
 from triton_repo_builder.golden.cases import CaseFile
 from triton_repo_builder.golden.original import OriginalModel, Recording
 from triton_repo_builder.graph import ragged
-from triton_repo_builder.plan import defaults, onnx_model, tensors, text_limits, text_padding
+from triton_repo_builder.plan import defaults, onnx_model, tensors, text_limits, text_memory, text_padding
 from triton_repo_builder.plan.defaults import ModelFacts
 from triton_repo_builder.plan.endpoint import (
     PLACEHOLDER,
@@ -28,6 +28,7 @@ from triton_repo_builder.plan.endpoint import (
 )
 from triton_repo_builder.plan.model import Front, Rows, WarmupInput
 from triton_repo_builder.plan.onnx_model import TokenSettings
+from triton_repo_builder.plan.text_memory import RunMemory
 from triton_repo_builder.plan.text_padding import FixedBy, FixedLength, Mode
 from triton_repo_builder.read import tokenizer, tokenizer_template
 from triton_repo_builder.read.options import usage
@@ -114,6 +115,7 @@ def plan(request: Request, prepared: TextEncoding, recording: Recording | None) 
     apart = recording.apart if recording else _apart_unproven(request, prepared)
     if apart and prepared.fixed.tokens and prepared.fixed.by is FixedBy.PADDING:
         raise usage("padding", f"{options.padding} changes answers: {apart}", "leave it out")
+    gpu = defaults.on_gpu(options, request.machine)
     padding = text_padding.decide(
         source,
         task,
@@ -121,7 +123,7 @@ def plan(request: Request, prepared: TextEncoding, recording: Recording | None) 
         prepared.fixed,
         batching=batch.possible,
         apart=apart or ("" if recording and recording.compared else UNPROVEN),
-        gpu=defaults.on_gpu(options, request.machine),
+        gpu=gpu,
     )
     obstacle = batch.reason
     if apart and padding.mode is not Mode.RAGGED and batch.possible:
@@ -129,6 +131,7 @@ def plan(request: Request, prepared: TextEncoding, recording: Recording | None) 
         refuse_batching_options(request, obstacle)
         padding = text_padding.alone(padding)
     batching = not obstacle
+    memory = text_memory.decide(request, padding, prepared.max_length, gpu=gpu)
     settings = defaults.decide(
         options,
         request.machine,
@@ -140,6 +143,9 @@ def plan(request: Request, prepared: TextEncoding, recording: Recording | None) 
             padding=text_padding.setting(padding, options, obstacle),
             joins=text_padding.JOINS.get(padding.mode),
             rows=padding.rows if padding.mode is Mode.RAGGED else None,
+            run_tokens=memory.run_tokens,
+            run_memory=text_memory.described(memory.bytes),
+            fitting_rows=memory.rows,
         ),
     )
     probes = _probes(prepared, task)
@@ -159,6 +165,7 @@ def plan(request: Request, prepared: TextEncoding, recording: Recording | None) 
         positions_from_pad=spec.positions_from_pad,
         stride=prepared.stride,
         max_text_bytes=options.max_text_bytes or 0,
+        most_tokens=memory.most_tokens,
         cache=options.tokenizer_cache or 0,
         vocabulary=text_limits.unknown_tokens(source, spec)[0],
     )
@@ -195,10 +202,11 @@ def plan(request: Request, prepared: TextEncoding, recording: Recording | None) 
             *postprocess_files(task, request.name, options.version),
         ),
         vendored=(Vendored(library="tokenizers", path=f"{root}/vendor", wheels=wheel),),
-        front=_front(request, prepared, types, padding.rows) if padding.mode is Mode.RAGGED else None,
+        front=_front(request, prepared, types, padding.rows, memory) if padding.mode is Mode.RAGGED else None,
         facts=(("padding", padding.name), *rows),
         notes=(
             *prepared.notes,
+            *memory.notes,
             *(recording.notes if recording else _unproven(batching, apart)),
             *(text_padding.fallback(padding, task, options) if batching else ()),
             *not_batched(obstacle),
@@ -231,7 +239,7 @@ def _unproven(batching: bool, apart: str) -> tuple[str, ...]:
     return (UNPROVEN,) if batching and not apart else ()
 
 
-def _front(request: Request, prepared: TextEncoding, types: bool, rows: Rows) -> Front:
+def _front(request: Request, prepared: TextEncoding, types: bool, rows: Rows, memory: RunMemory) -> Front:
     inputs = onnx_model.model_inputs(request.source.signature, request.task)
     front = ragged.front(
         [(item.name, item.dtype.onnx) for item in inputs],
@@ -240,8 +248,9 @@ def _front(request: Request, prepared: TextEncoding, types: bool, rows: Rows) ->
         chunks=request.task.encoding.chunks,
         positions_from_pad=prepared.tokenizer.positions_from_pad,
         rows=rows,
+        most=memory.run_tokens or ragged.MOST,
     )
-    return replace(front, fill=dict(request.task.pad_values))
+    return replace(front, blocks=memory.blocks, fill=dict(request.task.pad_values))
 
 
 def _tokenizer_file(path: str, spec: TokenizerSpec) -> File:

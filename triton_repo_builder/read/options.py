@@ -196,6 +196,15 @@ class BuildOptions:
         default="1048576",
         rare=True,
     )
+    run_tokens: int | None = option(
+        None,
+        Number(),
+        Topic.TEXT,
+        "Tokens that one run of the graph takes on a CPU, padding included; further texts go into another, "
+        "a longer one runs alone. Fewer take less memory.",
+        default="16384",
+        rare=True,
+    )
     tokenizer_cache: int | None = option(
         None,
         Number(most=MOST_CACHED),

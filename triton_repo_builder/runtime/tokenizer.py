@@ -17,6 +17,7 @@ pair of texts, or a text and its labels), the outputs and their types, and the p
 - ``spans`` (``tokens`` or ``words``): offsets of each token in its text, for ``trb_spans``;
 - ``most_rows``: limit of chunks for one row of a request (0: none);
 - ``max_text_bytes``: limit of bytes for one text; a request may have eight times as many (``long_texts.py``);
+- ``most_tokens``: a text of more is refused, for its run would take more memory than there is (0: none is);
 - ``vocabulary``: rows of the embedding (0: all tokens have one); a text with a token beyond is refused;
 - ``required_id`` and ``required_token``: a text without this token is refused; ``unk_id``, ``cls_id``;
   ``no_empty``: empty texts are refused;
@@ -108,6 +109,7 @@ class TritonPythonModel:
         self.spans = parameters.get("spans", "")
         self.max_chunks = int(parameters.get("most_rows", "0"))
         self.vocabulary = int(parameters.get("vocabulary", "0"))
+        self.most_tokens = int(parameters.get("most_tokens", "0"))
         self.required_id = int(parameters.get("required_id", "-1"))
         self.required_token = parameters.get("required_token", "")
         self.unk_id = int(parameters.get("unk_id", "-1"))
@@ -268,6 +270,12 @@ class TritonPythonModel:
                     else encoding
                 )
                 return f"text {number} of input {names} cannot be tokenized: {why}"
+            if 0 < self.most_tokens < len(encoding.ids):
+                names = " and ".join(f"'{name}'" for name in self.inputs)
+                return (
+                    f"text {number} of input {names} has {len(encoding.ids)} tokens, and there is memory for "
+                    f"{self.most_tokens} (parameter most_tokens in the tokenizer's config.pbtxt)"
+                )
             if self.vocabulary and (problem := self.beyond_vocabulary(number, encoding)):
                 return problem
             if self.required_id >= 0 and self.required_id not in encoding.ids:

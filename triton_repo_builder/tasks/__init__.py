@@ -61,6 +61,7 @@ KIND_OPTIONS = {
     "input": TOKENIZED,
     "max_length": TOKENIZED,
     "max_text_bytes": TOKENIZED,
+    "run_tokens": (Kind.TEXT,),
     "tokenizer_cache": (Kind.TEXT,),
     "padding": TOKENIZED,
     "raw_output": (Kind.TEXT, Kind.TENSOR),

@@ -206,6 +206,15 @@ def test_a_panic_of_the_library_fails_its_text_alone(tmp_path: Path) -> None:
     assert "cannot be tokenized: boom" in bad
 
 
+def test_a_text_that_there_is_no_memory_for_fails_alone(tmp_path: Path) -> None:
+    good, bad = answers(model(tmp_path, most_tokens=5), request("a a a"), request("a", "a a a a"))
+    assert not isinstance(good, str)
+    assert bad == (
+        "text 1 of input 'TEXT' has 6 tokens, and there is memory for 5 (parameter most_tokens in the "
+        "tokenizer's config.pbtxt)"
+    )
+
+
 def test_a_token_beyond_the_vocabulary_fails_alone(tmp_path: Path) -> None:
     fox = tiny.WORDS.index("fox")
     good, bad = answers(model(tmp_path, vocabulary=fox), request("a"), request("a", "the fox"))

@@ -12,11 +12,11 @@ from triton_repo_builder.graph.packing import tokenwise
 from triton_repo_builder.graph.packing.attention import FLOATS, Attention
 from triton_repo_builder.graph.packing.attention_loop import (
     COUNT,
-    ENDS,
     FIRST,
     GROUPS,
-    LENGTHS,
-    STARTS,
+    KEYS,
+    MOST_SCORES,
+    QUERY,
     STRIDE,
     AttentionLoops,
 )
@@ -32,7 +32,8 @@ PLACES, COLUMNS, WIDE = "places", "columns", "wide_places"
 token, or any for padding, INT64 [rows, longest]."""
 _BEFORE = f"""
 packed (int64[R] {ROW_LENGTHS}) => (int64[N, 2] {PLACES}, int64[N] {COLUMNS}, int64[R, T] {WIDE},
-    int64[G, 1] {STARTS}, int64[G, 1] {ENDS}, int64[G, 1] {LENGTHS}, int64 {COUNT}) {{
+    {", ".join(f"int64[G, 1] {name}" for name in (*KEYS, *QUERY))}, int64 {COUNT}) {{
+    most_pairs = Constant <value = int64 {{MOST_PAIRS}}> ()
     zero = Constant <value = int64 {{0}}> ()
     one = Constant <value = int64 {{1}}> ()
     all = Constant <value = int64[1] {{-1}}> ()
@@ -94,7 +95,8 @@ class _Writer:
 
     def write(self) -> None:
         layout = self._layout
-        before = onnx.parser.parse_graph(_BEFORE)
+        heads = max(one.heads for one in layout.attentions.values())
+        before = onnx.parser.parse_graph(_BEFORE.replace("MOST_PAIRS", str(MOST_SCORES // heads)))
         self._out.nodes += names.prefixed(before.node, {ROW_LENGTHS: ROW_LENGTHS}, self._out.prefix)
         for node in self._facts.graph.node:
             output = node.output[0]

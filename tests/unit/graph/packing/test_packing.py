@@ -101,6 +101,20 @@ def test_a_row_is_answered_as_it_is_alone(both: tuple[Ask, Ask], lengths: Length
                 assert np.array_equal(own, alone[0]), "other bits than alone"
 
 
+@pytest.mark.parametrize("export", ["embedding/minilm_pooled", "embedding/roberta", "tasks/ner"])
+def test_long_rows_take_their_queries_in_blocks_and_keep_their_bits(
+    export: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pad = 1 if "roberta" in export else 0
+    path = MODELS / export / "model.onnx"
+    whole = opened(packed(path, tmp_path))
+    monkeypatch.setattr(rewrite, "MOST_SCORES", 64)
+    blocks = opened(packed(path, tmp_path))
+    for lengths in ([1], [15], [16], [60], [31, 31, 2], [59, 60, 1, 32, 59]):
+        for own, expected in zip(ask(blocks, pad, lengths), ask(whole, pad, lengths), strict=True):
+            assert np.array_equal(own, expected), lengths
+
+
 @pytest.mark.parametrize("export", ["embedding/minilm_pooled", "embedding/classifier"])
 def test_int8_by_row_runs_without_padding_too(export: str, tmp_path: Path) -> None:
     """The same bits as alone; a digit far off, unlike in the padded graph, may round a number otherwise."""
