@@ -48,6 +48,8 @@ class Given:
     preprocessor: Path | None = None
     inputs: tuple[tuple[str, str], ...] = ()
     """(usual name, graph's name) of inputs."""
+    constants: tuple[tuple[str, str], ...] = ()
+    """(graph's name, value) of inputs that no request gives."""
 
     @staticmethod
     def of(options: BuildOptions) -> Given:
@@ -58,6 +60,7 @@ class Given:
             tokenizer=options.tokenizer,
             preprocessor=options.preprocessor,
             inputs=options.input,
+            constants=options.constant,
         )
 
 
@@ -94,7 +97,8 @@ class Source:
         if self.tokenizer not in self._tokenizers:
             spec = tokenizer.read(self.tokenizer, self.sentence)
             typed = spec.gives_types or self.signature.input("token_type_ids") is None
-            self._tokenizers[self.tokenizer] = spec if typed else tokenizer_template.without_types(spec)
+            spec = spec if typed else tokenizer_template.without_types(spec)
+            self._tokenizers[self.tokenizer] = tokenizer_template.plain(spec) if self.skeleton.flat else spec
         return self._tokenizers[self.tokenizer]
 
     @property

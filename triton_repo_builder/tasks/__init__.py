@@ -6,7 +6,7 @@ import shlex
 from dataclasses import fields
 
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.read import input_names, ultralytics
+from triton_repo_builder.read import input_constants, input_names, ultralytics
 from triton_repo_builder.read.options import BuildOptions, usage
 from triton_repo_builder.read.signature import ModelSignature
 from triton_repo_builder.read.source import Source
@@ -123,7 +123,7 @@ def choose(source: Source, name: str | None) -> tuple[Task, str]:
             )
         return TASKS[name], ""
     if not text:
-        return tensor, _unfilled(source)
+        return tensor, _unfilled(source) or vision.unfilled(source)
     if source.tokenizer is None:
         return (
             tensor,
@@ -169,6 +169,8 @@ def _headless(source: Source, task: Task) -> str:
 def _filling(signature: ModelSignature) -> str:
     """What to do about inputs that a tokenizer cannot fill."""
     unknown = [spec.name for spec in signature.inputs if spec.name not in TEXT_INPUTS]
+    if signature.input("input_ids") is not None and (given := input_constants.hint(signature)):
+        return f"give it once, {given}, or use --task tensor"
     if not input_names.looks_like_text(signature) or signature.input("input_ids") is not None:
         return "a text model takes input_ids and attention_mask, [batch, tokens]; use --task tensor"
     if foreign := _foreign(signature):
@@ -186,7 +188,12 @@ def _unfilled(source: Source) -> str:
     if signature.input("input_ids") is None:
         return _unnamed(signature)
     names = [f"'{spec.name}'" for spec in signature.inputs if spec.name not in TEXT_INPUTS]
-    return f"a tokenizer cannot fill its input {', '.join(names)}: served as plain tensors" if names else ""
+    once = f" ({given} gives it once)" if (given := input_constants.hint(signature)) else ""
+    return (
+        f"a tokenizer cannot fill its input {', '.join(names)}: served as plain tensors{once}"
+        if names
+        else ""
+    )
 
 
 def _foreign(signature: ModelSignature) -> str:

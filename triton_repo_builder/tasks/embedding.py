@@ -39,7 +39,7 @@ TOWERS = ("ModelWithProjection",)
 def fits(source: Source) -> bool:
     """A sentence-transformers folder, or a model that gives token vectors or pooled ones."""
     signature = source.signature
-    if signature.output("sentence_embedding") or saved_modules.modules(source):
+    if signature.output("sentence_embedding") or source.skeleton.flat or saved_modules.modules(source):
         return True
     if _pools_itself(source):
         return True
