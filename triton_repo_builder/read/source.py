@@ -13,7 +13,7 @@ from typing import Any
 from triton_repo_builder import containment, files, repository
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import Checksum, File
-from triton_repo_builder.read import foreign, image_processor, tokenizer, tokenizer_template
+from triton_repo_builder.read import foreign, image_processor, timm_config, tokenizer, tokenizer_template
 from triton_repo_builder.read.options import BuildOptions, usage
 from triton_repo_builder.read.signature import ModelSignature
 from triton_repo_builder.read.skeleton import Skeleton
@@ -154,6 +154,7 @@ def describe(graph: Skeleton, signature: ModelSignature, model: Path, given: Giv
     folder = file.parent if file and given.tokenizer else original or path.parent
     config = tokenizer.settings(path.parent, "config.json") or tokenizer.settings(folder, "config.json")
     _check_config(path.parent / "config.json", config)
+    config = timm_config.described(config)
     if original:
         _check_original(original, config)
         _check_tokenizer(original, path.parent, given)

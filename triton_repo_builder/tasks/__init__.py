@@ -6,7 +6,7 @@ import shlex
 from dataclasses import fields
 
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.read import input_constants, input_names, ultralytics
+from triton_repo_builder.read import input_constants, input_names, timm_config, ultralytics
 from triton_repo_builder.read.options import BuildOptions, usage
 from triton_repo_builder.read.signature import ModelSignature
 from triton_repo_builder.read.source import Source
@@ -145,7 +145,8 @@ def _fitting(source: Source, kind: Kind) -> tuple[Task, str] | None:
         return task, ""
     if headless := _headless(source, task):
         return task, headless
-    sure = bool(source.config.get("architectures")) or vision.export(source) is not None
+    stated = source.config.get("architectures") or timm_config.settings(source.config)
+    sure = bool(stated) or vision.export(source) is not None
     guess = f"task '{task.NAME}' is a guess from the model's files; --task overrides it"
     return task, "" if sure else guess
 

@@ -11,6 +11,8 @@ from triton_repo_builder.read.signature import ModelSignature, TensorSpec
 from triton_repo_builder.read.source import Source
 
 NAME = "pixel_values"
+SOUNDS = ("input_features", "input_values")
+"""Which may have four axes, too (CLAP)."""
 SCORES = "logits_per_image"
 """The output of both towers that compares them."""
 ONE_TOWER = (
@@ -22,13 +24,16 @@ ONE_TOWER = (
 
 
 def image_input(signature: ModelSignature) -> TensorSpec | None:
-    """The only input, if it can be images: floats, [batch, 3, rows, columns] or [batch, rows, columns, 3]."""
+    """The only input, if it can be images: floats, [batch, 3, rows, columns] or [batch, rows, columns, 3].
+
+    optimum leaves the channels open.
+    """
     if len(signature.inputs) != 1:
         return None
     spec = signature.inputs[0]
     if spec.dtype not in (FP32, FP16) or len(spec.dims) != 4:
         return None
-    fits = 3 in (spec.dims[1], spec.dims[3]) or (spec.name == NAME and spec.dims[1] == -1)
+    fits = 3 in (spec.dims[1], spec.dims[3]) or (spec.dims[1] == -1 and spec.name not in SOUNDS)
     return spec if fits else None
 
 
