@@ -359,3 +359,27 @@ def test_sounds_of_four_axes_are_no_images(name: str, tmp_path: Path) -> None:
     folder = tiny_images.folder(tmp_path / "m")
     (folder / "model.onnx").write_bytes(content)
     assert chosen(folder)[0] == "tensor"
+
+
+@pytest.mark.parametrize(
+    ("more", "output", "message"),
+    [
+        (
+            "bbox",
+            "logits",
+            "this is layoutlmv3: it reads pages ('bbox': where each word is, as OCR finds it)",
+        ),
+        ("", "pred_boxes", "this is layoutlmv3: it finds objects by texts ('pred_boxes')"),
+    ],
+)
+def test_texts_and_images_that_are_no_towers(more: str, output: str, message: str, tmp_path: Path) -> None:
+    inputs = [t.tensor("input_ids", ["b", "n"], t.INT64), t.tensor("pixel_values", ["b", 3, 8, 8])]
+    inputs += [t.tensor(more, ["b", "n", 4], t.INT64)] if more else []
+    folder = tiny_images.folder(tmp_path / "m", config={"model_type": "layoutlmv3"})
+    content = t.model([], inputs, [t.tensor(output, ["b", "n", 4])])
+    (folder / "model.onnx").write_bytes(content)
+    with pytest.raises(TrbError) as caught:
+        chosen(folder)
+    assert caught.value.code is Code.UNSUPPORTED_MODEL
+    assert caught.value.message.startswith(message)
+    assert chosen(folder, "tensor") == ("tensor", "")

@@ -15,6 +15,8 @@ SOUNDS = ("input_features", "input_values")
 """Which may have four axes, too (CLAP)."""
 SCORES = "logits_per_image"
 """The output of both towers that compares them."""
+WORD_BOXES, FOUND_BOXES = "bbox", "pred_boxes"
+"""An input of LayoutLM's kind, and an output of OWL-ViT's."""
 ONE_TOWER = (
     "for labels of images export it for zero-shot-image-classification (output logits_per_image) and put its "
     "tokenizer.json beside it; for embeddings export one tower for each endpoint (transformers: "
@@ -97,6 +99,7 @@ def towers(signature: ModelSignature) -> bool:
 def check_towers(source: Source) -> None:
     """``TrbError`` for a graph that wants a text and an image in every request."""
     if towers(source.signature):
+        _check_more(source)
         check_files(source)
         raise TrbError(
             Code.TASK_UNCLEAR,
@@ -104,6 +107,22 @@ def check_towers(source: Source) -> None:
             where=str(source.path),
             remedy=ONE_TOWER,
         )
+
+
+def _check_more(source: Source) -> None:
+    """``TrbError`` for a graph of texts and images that is none of CLIP's kind: it reads or finds boxes."""
+    boxes = source.signature.input(WORD_BOXES) is not None
+    if not boxes and source.signature.output(FOUND_BOXES) is None:
+        return
+    reads = f"it reads pages ('{WORD_BOXES}': where each word is, as OCR finds it), and trb has no OCR"
+    finds = f"it finds objects by texts ('{FOUND_BOXES}'), and no task of trb does"
+    kind = str(source.config.get("model_type", ""))
+    raise TrbError(
+        Code.UNSUPPORTED_MODEL,
+        (f"this is {kind}: " if kind else "") + (reads if boxes else finds),
+        where=str(source.path),
+        remedy="use --task tensor, and make its inputs in the client with transformers' processor",
+    )
 
 
 def check_files(source: Source) -> None:
