@@ -98,7 +98,10 @@ class Source:
             spec = tokenizer.read(self.tokenizer, self.sentence)
             typed = spec.gives_types or self.signature.input("token_type_ids") is None
             spec = spec if typed else tokenizer_template.without_types(spec)
-            self._tokenizers[self.tokenizer] = tokenizer_template.plain(spec) if self.skeleton.flat else spec
+            static = self.skeleton.flat or tokenizer.is_static(
+                self.folder, *tokenizer.places(self.path.parent)
+            )
+            self._tokenizers[self.tokenizer] = tokenizer_template.plain(spec) if static else spec
         return self._tokenizers[self.tokenizer]
 
     @property
@@ -179,7 +182,9 @@ def _tokenizer(*folders: Path) -> Path | None:
 def _check_original(folder: Path, config: Mapping[str, Any]) -> None:
     """``TrbError`` for a folder that is not that of the model which was exported."""
     signs = ("config.json", "router_config.json")  # a Router of sentence-transformers has models below it
-    if not any(files.is_file(place / name) for place in tokenizer.places(folder) for name in signs):
+    if not tokenizer.is_static(folder) and not any(
+        files.is_file(place / name) for place in tokenizer.places(folder) for name in signs
+    ):
         raise TrbError(
             Code.NOT_FOUND,
             "no config.json: this is not the folder of a model",

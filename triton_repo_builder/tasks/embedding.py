@@ -32,6 +32,9 @@ DENSE = "dense_vecs"
 PROJECTED = ("text_embeds", "text_features")
 """Of a model of two towers, which sentence-transformers' files do not describe."""
 POOLED = ("sentence_embedding", *PROJECTED, "pooled", "embedding", "embeddings", DENSE)
+UNKNOWN_COUNT = (
+    "unknown tokens count, as in sentence-transformers; encode of model2vec itself leaves them out"
+)
 TOWERS = ("ModelWithProjection",)
 """Ends of the architectures whose one output is such a vector, whatever the export calls it."""
 
@@ -55,7 +58,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         raise usage(
             "pooling", f"'{options.pooling}' is unknown", f"use one of {', '.join(heads_pooling.POOLINGS)}"
         )
-    signature = source.signature
+    signature, model_type = source.signature, source.config.get("model_type")
     names = (*POOLED, POOLER) if _pools_itself(source) else POOLED
     pooled = _pooled(source, names)
     if pooled is None and _tokens(source, TOKENS) is None and not _candidates(source):
@@ -86,6 +89,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         if pooled.name == DENSE and (others := [s.name for s in signature.outputs if s.name != DENSE]):
             left = (*left, f"output '{DENSE}' is served; {', '.join(others)}: --raw-output serves them all")
         left = (*left, *modality.note(source), *saved_modules.own_code(source))
+        left = (*left, *((UNKNOWN_COUNT,) if source.skeleton.flat and model_type == "model2vec" else ()))
         return _task(
             pooled.name, pooled.shape, None, layers, normalise, signature.opset, prompt, keep, left=left
         )

@@ -18,8 +18,8 @@ from triton_repo_builder import tasks
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.golden import original
 from triton_repo_builder.graph import reader
+from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.tasks import embedding
-from triton_repo_builder.tasks.support import saved_modules
 
 STATIC = Path(__file__).resolve().parents[2] / "data" / "models" / "embedding" / "static"
 ROWS = ([2, 3], [], [5], [7, 7, 8], [])
@@ -138,12 +138,34 @@ def test_a_table_that_is_too_small_for_the_tokenizer(tmp_path: Path, output: Pat
     assert caught.value.code is Code.TOKENIZER_MISMATCH
 
 
-def test_padded_rows_of_static_embedding_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("output", "pooling"), [("last_hidden_state", "mean"), ("embeddings", "in the model")]
+)
+def test_padded_rows_of_static_embedding(output: str, pooling: str, tmp_path: Path) -> None:
     place = tiny.embedder(tmp_path)
     shutil.copyfile(STATIC / "modules.json", place / "modules.json")
-    with pytest.raises(TrbError) as caught:
-        saved_modules.described(reader.read_source(place))
-    assert caught.value.code is Code.UNSUPPORTED_MODEL
-    assert caught.value.message.startswith(
-        "the sentence-transformers module 'StaticEmbedding' takes input_ids"
-    )
+    inputs = [t.tensor(name, ["n", "s"], t.INT64) for name in ("input_ids", "attention_mask")]
+    shape = ["n", 8] if output == "embeddings" else ["n", "s", 8]
+    (place / "model.onnx").write_bytes(t.model([], inputs, [t.tensor(output, shape)]))
+    source = reader.read_source(place)
+    assert source.tokenizer_spec.special_tokens == 0
+    facts = dict(embedding.plan(source, BuildOptions(model=place)).facts)
+    assert facts == {"pooling": pooling, "normalize": True}
+
+
+def test_what_model2vec_itself_does_otherwise(tmp_path: Path) -> None:
+    place = folder(tmp_path)
+    options = BuildOptions(model=place)
+    assert embedding.UNKNOWN_COUNT not in embedding.plan(reader.read_source(place), options).notes
+    tiny.put_json(place / "config.json", {"model_type": "model2vec", "normalize": True})
+    assert embedding.UNKNOWN_COUNT in embedding.plan(reader.read_source(place), options).notes
+
+
+def test_files_of_the_original_without_a_config(tmp_path: Path, output: Path) -> None:
+    exported = bags(tmp_path / "exported" / "model.onnx").parent
+    original_folder = tmp_path / "original"
+    original_folder.mkdir()
+    for name in ("tokenizer.json", "modules.json"):
+        shutil.copyfile(STATIC / name, original_folder / name)
+    made = tiny.make(exported, output, from_model=original_folder)
+    assert made.plan.task == "embedding"

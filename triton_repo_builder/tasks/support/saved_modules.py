@@ -21,8 +21,6 @@ from triton_repo_builder.tasks.support import prompts
 from triton_repo_builder.tasks.support.layers import Dense, Layer, UnitLength
 
 MODULES, POOLING = "modules.json", "1_Pooling/"
-STATIC = "StaticEmbedding"
-"""A table of vectors and their mean, which a graph has as ``EmbeddingBag``."""
 MOST = 1000
 """Entries of modules.json."""
 NOTHING = ("Dropout", "Identity")
@@ -117,12 +115,10 @@ def described(source: Source, *, pooled: str | None = None, feature: str = modul
     """
     listed = [module for module in _pooling_modules(source) if kind(module) not in NOTHING]
     kinds = [kind(module) for module in listed]
-    if STATIC in kinds and not source.skeleton.flat:
-        raise _padded(source)
-    others = set(kinds) - {"Transformer", STATIC, "Normalize"}
+    others = set(kinds) - {"Transformer", tokenizer.STATIC, "Normalize"}
     if pooled and (pooled == module_layers.POOLED or "Pooling" in kinds or not others):
         return Described(normalise=kinds[-1:] == ["Normalize"])
-    pooling: str | None = None
+    pooling: str | None = None if pooled or tokenizer.STATIC not in kinds else "mean"
     layers: list[Layer] = []
     for module in listed:
         name = kind(module)
@@ -154,7 +150,7 @@ def _own(module: Mapping[str, Any]) -> str:
 def _known(module: Mapping[str, Any]) -> bool:
     """Whether a module is one that ``described`` reads; a class of the model's own may do anything."""
     read = ("Pooling", "Dense", "LayerNorm", "Normalize")
-    return kind(module) in ("Transformer", STATIC) or (kind(module) in read and not _own(module))
+    return kind(module) in ("Transformer", tokenizer.STATIC) or (kind(module) in read and not _own(module))
 
 
 def _inside(source: Source) -> str:
@@ -189,18 +185,6 @@ def _unpooled(source: Source, module: Mapping[str, Any]) -> TrbError:
         "the pooled vector, is supported",
         where=str(folder(module) / "config.json"),
         remedy=_inside(source),
-    )
-
-
-def _padded(source: Source) -> TrbError:
-    """Its tokens have no special ones around them, which a graph of padded rows would get."""
-    return TrbError(
-        Code.UNSUPPORTED_MODEL,
-        f"the sentence-transformers module '{STATIC}' takes input_ids and offsets, the model takes "
-        f"{', '.join(map(str, source.signature.inputs))}",
-        where=str(source.path),
-        remedy="export its EmbeddingBag with these inputs, [tokens] and [batch], and opset 11 or newer "
-        "(docs/text.md)",
     )
 
 
