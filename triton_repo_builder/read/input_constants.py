@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from triton_repo_builder.dtypes import DType
 from triton_repo_builder.read.options import flag, usage
@@ -51,6 +51,11 @@ def hint(signature: ModelSignature, known: Sequence[str] = ()) -> str:
     return " ".join(f"{flag(OPTION)} {name}=VALUE" for name in found)
 
 
+def without(signature: ModelSignature) -> ModelSignature:
+    """The signature without the inputs that could be given once."""
+    return replace(signature, inputs=tuple(spec for spec in signature.inputs if not fits(spec)))
+
+
 def _read(signature: ModelSignature, name: str, text: str, others: Sequence[TensorSpec]) -> InputConstant:
     spec = signature.input(name)
     if spec is None:
@@ -63,13 +68,13 @@ def _read(signature: ModelSignature, name: str, text: str, others: Sequence[Tens
             "export the model with it as a constant, or use --task tensor",
         )
     scalar = not spec.shape
-    one = scalar or spec.dims[0] == 1
+    single = scalar or spec.dims[0] == 1
     return InputConstant(
         name=name,
         dtype=spec.dtype,
         value=_value(spec, text),
         scalar=scalar,
-        rows_of="" if one else _rows_of(spec, others),
+        rows_of="" if single else _rows_of(spec, others),
     )
 
 
@@ -85,8 +90,8 @@ def _value(spec: TensorSpec, text: str) -> bool | int | float:
             return whole
     except ValueError:
         pass
-    wanted = "true or false" if kind == "bool" else f"a number of type {kind}"
-    raise usage(OPTION, f"'{text:.40}' is not a value of input {spec}", f"give {wanted}")
+    expected = "true or false" if kind == "bool" else f"a number of type {kind}"
+    raise usage(OPTION, f"'{text:.40}' is not a value of input {spec}", f"give {expected}")
 
 
 def _low(dtype: DType) -> int:

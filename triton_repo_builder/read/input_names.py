@@ -26,7 +26,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
 }
 """The inputs that a tokenizer can fill, by the names that transformers uses; other names for each."""
 OFFSETS = "offsets"
-"""Of ``torch.nn.EmbeddingBag``: where each row begins in the tokens of all rows."""
+"""Name of ``EmbeddingBag``'s second input: where each row begins in the tokens of all rows."""
 OLDEST_FLAT = 11
 """The first opset with CumSum, by which rows are made flat."""
 _DECORATION = re.compile(r"^(serving_default_|l_)?(self_)?(kwargs_)?|(_\d+)?$")

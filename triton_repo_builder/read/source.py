@@ -144,7 +144,9 @@ class Source:
             f"input '{own}' is taken for {usual} (--input {shlex.quote(f'{usual}={own}')})"
             for own, usual in sorted(self.skeleton.renamed.items())
         )
-        return (*chosen, *named)
+        listed = " and ".join(f"'{name}'" for name in self.skeleton.flat or ())
+        plain = f"{listed} take the tokens of all texts end to end: no special tokens are put around a text"
+        return (*chosen, *named, *((plain,) if listed else ()))
 
 
 def describe(graph: Skeleton, signature: ModelSignature, model: Path, given: Given) -> Source:

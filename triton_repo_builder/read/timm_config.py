@@ -19,7 +19,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def settings(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a config.json of timm says of images; before 2022 beside the rest. Empty for another file."""
+    """Preprocessing in a config.json of timm, before 2022 beside the rest; empty for another file."""
     if not isinstance(document.get("architecture"), str):
         return {}
     if isinstance(nested := document.get(NESTED), dict):
@@ -41,7 +41,7 @@ def steps(stated: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"the crop_mode '{mode:.40}' is not supported")
     rows, columns = math.floor(height / share), math.floor(width / share)
     if mode == "center" and rows != columns:
-        raise ValueError(f"images of {height} x {width}, which are no square, need the crop_mode squash")
+        raise ValueError(f"images of {height} x {width}, not a square, need the crop_mode squash")
     return {
         "resize": {"shortest_edge": rows} if mode == "center" else {"height": rows, "width": columns},
         "crop": (height, width),

@@ -124,7 +124,7 @@ def is_static(*folders: Path) -> bool:
 
 
 def _first_entry(folder: Path) -> Mapping[str, Any]:
-    """The first entry of modules.json; empty without, or if it is no list of entries."""
+    """The first entry of modules.json; empty without it, or if it is not a list of entries."""
     try:
         listed = containment.within(folder, "modules.json")
         module = files.load_json(files.read(listed, files.LARGEST_DOCUMENT))[0] if listed else {}

@@ -123,7 +123,7 @@ def choose(source: Source, name: str | None) -> tuple[Task, str]:
             )
         return TASKS[name], ""
     if not text:
-        return tensor, _unfilled(source) or vision.unfilled(source)
+        return tensor, _unfilled(source) or _beside_files(source)
     if source.tokenizer is None:
         return (
             tensor,
@@ -197,6 +197,15 @@ def _unfilled(source: Source) -> str:
     )
 
 
+def _beside_files(source: Source) -> str:
+    """Why a model of images or sounds is served as tensors: it takes a number, too. Empty for others."""
+    given, rest = input_constants.hint(source.signature), input_constants.without(source.signature)
+    taken = vision.image_input(rest) or audio.audio_input(rest)
+    if not given or taken is None or source.preprocessor is None:
+        return ""
+    return f"'{taken.name}' is not its only input: served as plain tensors ({given} gives the other once)"
+
+
 def _foreign(signature: ModelSignature) -> str:
     """Inputs that are no rows of tokens, whatever they are called."""
     return ", ".join(f"'{spec.name}'" for spec in signature.inputs if not input_names.is_row(spec))
@@ -236,7 +245,8 @@ def _audio_task(source: Source, name: str | None) -> tuple[Task, str] | None:
     if audio.sounds(source):
         neither = "no known task of audio fits its outputs: served as plain tensors"
         return _fitting(source, Kind.AUDIO) or (tensor, _headless(source, tensor) or neither)
-    return (tensor, why) if (why := audio.unserved(source)) else None
+    why = _beside_files(source) or audio.unserved(source)
+    return (tensor, why) if why else None
 
 
 OBJECTNESS = (

@@ -12,6 +12,7 @@ import pytest
 import tiny
 import tiny_images
 import tiny_onnx as t
+import tiny_sounds
 
 from triton_repo_builder import tasks
 from triton_repo_builder.build.build import Build
@@ -202,3 +203,15 @@ def test_trb_toml(tmp_path: Path) -> None:
         value.from_toml([TASK], tmp_path)
     assert caught.value.message == "'task_id' is not of the form input=value"
     assert caught.value.remedy == "write for example task_id=1, each key once"
+
+
+def test_sounds(tmp_path: Path) -> None:
+    folder = tiny_sounds.classifier(tmp_path / "s")
+    model = onnx.load(folder / "model.onnx")
+    model.graph.input.append(t.tensor("temperature", ["batch"]))
+    onnx.save(model, folder / "model.onnx")
+    task, why = tasks.choose(reader.read_source(folder), None)
+    assert task.NAME == "tensor"
+    assert why.endswith("served as plain tensors (--constant temperature=VALUE gives the other once)")
+    source = read(folder, ("temperature", "0.5"))
+    assert tasks.choose(source, None)[0].NAME == "audio-classification"

@@ -76,7 +76,7 @@ def test_half_a_pixel_beside_a_crop_is_rounded_to_even(edge: int) -> None:
         ({"crop_mode": "border"}, "the crop_mode 'border' is not supported"),
         ({"crop_pct": 1.2}, "a crop_pct of 1.2 is not supported, only a share of the image up to 1"),
         ({"input_size": [1, 28, 28]}, "its images have 1 channels instead of 3"),
-        ({"input_size": [3, 8, 9]}, "images of 8 x 9, which are no square, need the crop_mode squash"),
+        ({"input_size": [3, 8, 9]}, "images of 8 x 9, not a square, need the crop_mode squash"),
         ({"mean": [0.5]}, "1 channels instead of 3"),
         ({"input_size": 224}, "'int' object is not iterable"),
         ({"interpolation": "random"}, "resample is 'random', not the number of one of Pillow's filters"),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from triton_repo_builder.dtypes import FP16, FP32
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import image_processor, input_constants, ultralytics
@@ -61,7 +59,9 @@ def check(source: Source, task: str) -> None:
     check_towers(source)
     if image_input(source.signature) is None:
         names = ", ".join(spec.name for spec in source.signature.inputs)
-        once = f"give it once, {given}, or " if (given := _beside(source.signature)) else ""
+        fits = image_input(input_constants.without(source.signature)) is not None
+        given = input_constants.hint(source.signature) if fits else ""
+        once = f"give it once, {given}, or " if given else ""
         raise TrbError(
             Code.TASK_UNCLEAR,
             f"{task} needs one input of images [batch, 3, rows, columns], the model takes {names}",
@@ -75,20 +75,6 @@ def check(source: Source, task: str) -> None:
             where=str(source.path.parent),
             remedy="name one with --preprocessor (docs/images.md says what it holds), or use --task tensor",
         )
-
-
-def _beside(signature: ModelSignature) -> str:
-    """The option for numbers beside the images; empty if these are not all that there is besides."""
-    others = tuple(spec for spec in signature.inputs if not input_constants.fits(spec))
-    return input_constants.hint(signature) if image_input(replace(signature, inputs=others)) else ""
-
-
-def unfilled(source: Source) -> str:
-    """Why a model of images is served as plain tensors: it takes a number besides; empty for others."""
-    given = _beside(source.signature)
-    if not given or source.preprocessor is None:
-        return ""
-    return f"images do not fill all of its inputs: served as plain tensors ({given} gives it once)"
 
 
 def towers(signature: ModelSignature) -> bool:
