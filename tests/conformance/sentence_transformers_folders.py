@@ -25,6 +25,11 @@ from conformance.inputs import DOCUMENTS, TEXTS
 NEAR = 1e-4
 ROWS = 8
 ANSWERS, REFUSAL = "answers.json", "refusal.txt"
+PROMPTED: dict[str, Any] = {
+    "prompts": {"query": "question: "},
+    "default_prompt_name": "query",
+    "truncate_dim": 20,
+}
 FORM = "{% for m in messages %}<{{ m.role }}> {{ m.content }} {% endfor %}"
 """A chat template."""
 
@@ -80,6 +85,7 @@ def record(folder: Path) -> None:
         device="cpu",
     )
     _embeddings(prompted, plain / "prompted", folder / "prompted")
+    _static(library, parts, folder)
     causal = _causal(folder / "causal")
     made = library.SentenceTransformer(
         modules=[_transformer(parts, causal), parts.Pooling(32, "lasttoken"), unit()], device="cpu"
@@ -138,6 +144,23 @@ def record(folder: Path) -> None:
         made, plain / "router", folder / "router", exported=plain / "router" / "document_0_Transformer"
     )
     (folder / "router" / REFUSAL).write_text("the sentence-transformers module 'Router' is not supported")
+
+
+def _static(library: Any, parts: Any, folder: Path) -> None:
+    """Tables of vectors for tokens, whose mean is the embedding; the graph is that of Model2Vec's export."""
+    bag: Any = import_module("tests.models.embedding").bag
+    vocabulary: Any = import_module("tokenizers").Tokenizer.from_file(str(folder / "bert" / "tokenizer.json"))
+    cut: Any = import_module("tokenizers").Tokenizer.from_str(vocabulary.to_str())
+    cut.enable_truncation(12)
+    made = {"static": (vocabulary, (), {}), "static_prompt": (cut, (parts.Normalize(),), PROMPTED)}
+    for name, (tokenizer, modules, settings) in made.items():
+        table = parts.StaticEmbedding(tokenizer, embedding_dim=24)
+        model = library.SentenceTransformer(modules=[table, *modules], device="cpu", **settings)
+        model.save_pretrained(str(folder / "plain" / name))
+        (folder / name).mkdir()
+        bag(table.embedding, folder / name / "model.onnx")
+        answers = [model.encode([text])[0].tolist() for text in TEXTS]
+        (folder / name / ANSWERS).write_text(json.dumps({"embedding": answers}))
 
 
 def _transformer(parts: Any, folder: Path) -> Any:

@@ -48,7 +48,7 @@ def decide(request: Request, padding: Padding, max_length: int | None, *, gpu: b
     blocks = in_loop and not packed and longest > LONG and request.options.accelerator == accelerator.NONE
     peak = Peak(reader.load(request.source.skeleton), blocks=blocks, packed=packed and in_loop)
     alone, machine = ARENA * peak.bytes(1, longest), request.machine.memory
-    most = 0 if padding.fixed.tokens or max_length else run
+    most = 0 if padding.fixed.tokens or max_length or peak.linear else run
     notes = (f"a text of more than {run} tokens is refused (--run-tokens)",) if most else ()
     if machine and alone > SHARE * machine:
         most = _longest(peak, longest, SHARE * machine)
