@@ -3,7 +3,8 @@
 ``make sentence-transformers`` runs ``record FOLDER`` in .venv-export and ``compare FOLDER`` in .venv.
 
 ``record`` saves small models with random weights, exports each with optimum, which leaves their files behind,
-and writes the library's answers to hostile texts. ``compare`` builds with ``--from-model`` and asks a server.
+and writes the library's answers to hostile texts. ``compare`` builds with ``--from-model``, asks a server and
+writes a section of docs/tasks.md.
 """
 
 from __future__ import annotations
@@ -24,6 +25,16 @@ from conformance.inputs import DOCUMENTS, TEXTS
 
 NEAR = 1e-4
 ROWS = 8
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "tasks.md"
+HEADING = "## Folders of sentence-transformers\n"
+ABOUT = """
+`make sentence-transformers`: models that sentence-transformers 5.7 saved, exported by optimum, built with
+`--from-model`, against `encode` and `predict` on hostile texts, alone and eight in a request. The number of texts
+and the largest difference, or why the build refuses it.
+
+| folder | | |
+|---|---|---|
+"""
 ANSWERS, REFUSAL = "answers.json", "refusal.txt"
 PROMPTED: dict[str, Any] = {
     "prompts": {"query": "question: "},
@@ -229,6 +240,7 @@ def compare(folder: Path) -> int:
     repository = folder / "model_repository"
     shutil.rmtree(repository, ignore_errors=True)
     wrong, built = 0, []
+    rows: list[str] = []
     for name in sorted(path.parent.name for path in folder.glob(f"*/{ANSWERS}")):
         expected = folder / name / REFUSAL
         message = _build(folder, name, repository)
@@ -238,6 +250,7 @@ def compare(folder: Path) -> int:
             continue
         right = bool(refusal) and refusal in message
         wrong += not right
+        rows.append(f"| {name} | {'*refused*' if right else '**FAIL**'} | {refusal} |\n")
         sys.stdout.write(f"{'refused' if right else 'WRONG  '} {name}: {message.strip()}\n")
     options = serve.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
     with serve.start(repository, options) as server:
@@ -248,7 +261,11 @@ def compare(folder: Path) -> int:
             wrong += moved > NEAR
             state = "same   " if moved <= NEAR else "WRONG  "
             sys.stdout.write(f"{state} {name}: {len(answers)} answers, largest difference {moved:.1e}\n")
+            same = f"{len(answers)}, {moved:.0e}" if moved <= NEAR else f"**FAIL** {moved:.0e}"
+            rows.append(f"| {name} | {same} | {output} |\n")
         client.close()
+    page = PAGE.read_text(encoding="utf-8").split(HEADING)[0].rstrip()
+    PAGE.write_text(f"{page}\n\n{HEADING}{ABOUT}{''.join(sorted(rows))}", encoding="utf-8")
     return wrong
 
 
