@@ -29,8 +29,8 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "tasks.md"
 HEADING = "## Folders of sentence-transformers\n"
 ABOUT = """
 `make sentence-transformers`: models that sentence-transformers 5.7 saved, exported by optimum, built with
-`--from-model`, against `encode` and `predict` on hostile texts, alone and eight in a request. The number of texts
-and the largest difference, or why the build refuses it.
+`--from-model`, against `encode` and `predict` on hostile texts, alone and eight in a request. The number of
+texts and the largest difference, or why the build refuses it.
 
 | folder | | |
 |---|---|---|
