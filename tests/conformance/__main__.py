@@ -28,6 +28,8 @@ EXPORT_PYTHON = ROOT / ".venv-export" / "bin" / "python"
 EXPORTS = ROOT / ".cache" / "conformance"
 PAGE = ROOT / "docs" / "tasks.md"
 COMMAND = "make conformance"
+FOLDERS = "## Folders of sentence-transformers"
+"""The section that ``make sentence-transformers`` writes; it stays."""
 TOGETHER = 8
 """Endpoints on one server: each has two processes."""
 
@@ -77,7 +79,9 @@ def main(wanted: Sequence[str]) -> int:
     if not wanted:
         order = {str(cell): number for number, cell in enumerate(cells)}
         found.sort(key=lambda result: order[str(result.cell)])
-        PAGE.write_text(table.write(found, versions(), COMMAND), encoding="utf-8")
+        _, heading, folders = PAGE.read_text(encoding="utf-8").partition(FOLDERS)
+        page = table.write(found, versions(), COMMAND)
+        PAGE.write_text(f"{page.rstrip()}\n\n{heading}{folders}" if heading else page, encoding="utf-8")
         print(f"wrote {PAGE.relative_to(ROOT)}")
     return 1 if any(result.state == FAIL for result in found) else 0
 

@@ -3,7 +3,8 @@
 ``make sentence-transformers`` runs ``record FOLDER`` in .venv-export and ``compare FOLDER`` in .venv.
 
 ``record`` saves small models with random weights, exports each with optimum, which leaves their files behind,
-and writes the library's answers to hostile texts. ``compare`` builds with ``--from-model`` and asks a server.
+and writes the library's answers to hostile texts. ``compare`` builds with ``--from-model``, asks a server and
+writes a section of docs/tasks.md.
 """
 
 from __future__ import annotations
@@ -24,7 +25,22 @@ from conformance.inputs import DOCUMENTS, TEXTS
 
 NEAR = 1e-4
 ROWS = 8
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "tasks.md"
+HEADING = "## Folders of sentence-transformers\n"
+ABOUT = """
+`make sentence-transformers`: models that sentence-transformers 5.7 saved, exported by optimum, built with
+`--from-model`, against `encode` and `predict` on hostile texts, alone and eight in a request. The number of
+texts and the largest difference, or why the build refuses it.
+
+| folder | | |
+|---|---|---|
+"""
 ANSWERS, REFUSAL = "answers.json", "refusal.txt"
+PROMPTED: dict[str, Any] = {
+    "prompts": {"query": "question: "},
+    "default_prompt_name": "query",
+    "truncate_dim": 20,
+}
 FORM = "{% for m in messages %}<{{ m.role }}> {{ m.content }} {% endfor %}"
 """A chat template."""
 
@@ -80,6 +96,7 @@ def record(folder: Path) -> None:
         device="cpu",
     )
     _embeddings(prompted, plain / "prompted", folder / "prompted")
+    _static(library, parts, folder)
     causal = _causal(folder / "causal")
     made = library.SentenceTransformer(
         modules=[_transformer(parts, causal), parts.Pooling(32, "lasttoken"), unit()], device="cpu"
@@ -138,6 +155,23 @@ def record(folder: Path) -> None:
         made, plain / "router", folder / "router", exported=plain / "router" / "document_0_Transformer"
     )
     (folder / "router" / REFUSAL).write_text("the sentence-transformers module 'Router' is not supported")
+
+
+def _static(library: Any, parts: Any, folder: Path) -> None:
+    """Tables of vectors for tokens, whose mean is the embedding; the graph is that of Model2Vec's export."""
+    bag: Any = import_module("tests.models.embedding").bag
+    vocabulary: Any = import_module("tokenizers").Tokenizer.from_file(str(folder / "bert" / "tokenizer.json"))
+    cut: Any = import_module("tokenizers").Tokenizer.from_str(vocabulary.to_str())
+    cut.enable_truncation(12)
+    made = {"static": (vocabulary, (), {}), "static_prompt": (cut, (parts.Normalize(),), PROMPTED)}
+    for name, (tokenizer, modules, settings) in made.items():
+        table = parts.StaticEmbedding(tokenizer, embedding_dim=24)
+        model = library.SentenceTransformer(modules=[table, *modules], device="cpu", **settings)
+        model.save_pretrained(str(folder / "plain" / name))
+        (folder / name).mkdir()
+        bag(table.embedding, folder / name / "model.onnx")
+        answers = [model.encode([text])[0].tolist() for text in TEXTS]
+        (folder / name / ANSWERS).write_text(json.dumps({"embedding": answers}))
 
 
 def _transformer(parts: Any, folder: Path) -> Any:
@@ -206,6 +240,7 @@ def compare(folder: Path) -> int:
     repository = folder / "model_repository"
     shutil.rmtree(repository, ignore_errors=True)
     wrong, built = 0, []
+    rows: list[str] = []
     for name in sorted(path.parent.name for path in folder.glob(f"*/{ANSWERS}")):
         expected = folder / name / REFUSAL
         message = _build(folder, name, repository)
@@ -215,6 +250,7 @@ def compare(folder: Path) -> int:
             continue
         right = bool(refusal) and refusal in message
         wrong += not right
+        rows.append(f"| {name} | {'*refused*' if right else '**FAIL**'} | {refusal} |\n")
         sys.stdout.write(f"{'refused' if right else 'WRONG  '} {name}: {message.strip()}\n")
     options = serve.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
     with serve.start(repository, options) as server:
@@ -225,7 +261,11 @@ def compare(folder: Path) -> int:
             wrong += moved > NEAR
             state = "same   " if moved <= NEAR else "WRONG  "
             sys.stdout.write(f"{state} {name}: {len(answers)} answers, largest difference {moved:.1e}\n")
+            same = f"{len(answers)}, {moved:.0e}" if moved <= NEAR else f"**FAIL** {moved:.0e}"
+            rows.append(f"| {name} | {same} | {output} |\n")
         client.close()
+    page = PAGE.read_text(encoding="utf-8").split(HEADING)[0].rstrip()
+    PAGE.write_text(f"{page}\n\n{HEADING}{ABOUT}{''.join(sorted(rows))}", encoding="utf-8")
     return wrong
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import onnx
 import pytest
 import tiny
+import tiny_images
 import tiny_onnx as t
 
 from triton_repo_builder import cli, files
@@ -646,6 +647,122 @@ def unknown_key(folder: Path) -> list[str]:
 def unknown_table(folder: Path) -> list[str]:
     (folder / "trb.toml").write_text("[bild]\n")
     return model(tiny.tensor_model(folder / "m.onnx"), "--config", str(folder / "trb.toml"))
+
+
+# --- inputs that no request gives, images, static embeddings --------------------------------------------
+
+
+def with_number(folder: Path, shape: list[int | str]) -> Path:
+    """X times the input ``scale``."""
+    content = t.model(
+        [t.node("Mul", ["X", "scale"], ["Y"])],
+        [t.tensor("X", ["batch", 2]), t.tensor("scale", shape)],
+        [t.tensor("Y", ["batch", 2])],
+    )
+    (folder / "m.onnx").write_bytes(content)
+    return folder / "m.onnx"
+
+
+@case(
+    "constant-unknown",
+    Code.USAGE,
+    "--constant: the model has no input 'factor'",
+    "its inputs are X, scale",
+)
+def constant_unknown(folder: Path) -> list[str]:
+    return model(with_number(folder, []), "--constant", "factor=1")
+
+
+@case(
+    "constant-value",
+    Code.USAGE,
+    "--constant: 'many' is not a value of input scale float[]",
+    "give a number of type float",
+)
+def constant_value(folder: Path) -> list[str]:
+    return model(with_number(folder, []), "--constant", "scale=many")
+
+
+@case(
+    "constant-rank",
+    Code.USAGE,
+    "--constant: input scale float[batch, 1] is not a single number: a scalar, or one for each row",
+    "export the model with it as a constant, or use --task tensor",
+)
+def constant_rank(folder: Path) -> list[str]:
+    return model(with_number(folder, ["batch", 1]), "--constant", "scale=2")
+
+
+@case(
+    "constant-form",
+    Code.USAGE,
+    "--constant: 'scale' is not of the form input=value",
+    "write for example task_id=1, each key once",
+)
+def constant_form(folder: Path) -> list[str]:
+    return model(with_number(folder, []), "--constant", "scale")
+
+
+OWN_STEPS = (
+    "use --task tensor and send pixel_values, or describe the steps in a file of your own (docs/images.md) "
+    "and name it with --preprocessor"
+)
+
+
+@case(
+    "timm-border",
+    Code.UNSUPPORTED_MODEL,
+    "{folder}/m/config.json: timm's preprocessing cannot be followed: the crop_mode 'border' is not "
+    "supported",
+    OWN_STEPS,
+)
+def timm_border(folder: Path) -> list[str]:
+    place = tiny_images.folder(folder / "m")
+    (place / "preprocessor_config.json").unlink()
+    config = {"architecture": "resnet18", "num_classes": 4, "pretrained_cfg": {"crop_mode": "border"}}
+    tiny.put_json(place / "config.json", config)
+    return model(place)
+
+
+@case(
+    "grey-images",
+    Code.UNSUPPORTED_MODEL,
+    "{folder}/m/config.json: num_channels is 1, and an image file gives three channels: red, green and blue",
+    "use --task tensor and send 'pixel_values'",
+)
+def grey_images(folder: Path) -> list[str]:
+    place = tiny_images.folder(folder / "m", config={"id2label": {"0": "a", "1": "b"}, "num_channels": 1})
+    pixels = t.tensor("pixel_values", ["n", "num_channels", "h", "w"])
+    (place / "model.onnx").write_bytes(t.model([], [pixels], [t.tensor("logits", ["n", 2])]))
+    return model(place)
+
+
+@case(
+    "pages",
+    Code.UNSUPPORTED_MODEL,
+    "{folder}/model.onnx: this is layoutlmv3: it reads pages ('bbox': where each word is, as OCR finds it), "
+    "and trb has no OCR",
+    "use --task tensor, and make its inputs in the client with transformers' processor",
+)
+def pages(folder: Path) -> list[str]:
+    tiny.describe(folder, model_type="layoutlmv3")
+    inputs = [t.tensor("input_ids", ["b", "n"], t.INT64), t.tensor("bbox", ["b", "n", 4], t.INT64)]
+    inputs.append(t.tensor("pixel_values", ["b", 3, 8, 8]))
+    (folder / "model.onnx").write_bytes(t.model([], inputs, [t.tensor("logits", ["b", "n", 5])]))
+    return model(folder)
+
+
+@case(
+    "task-id",
+    Code.TASK_UNCLEAR,
+    "{folder}/model.onnx: a tokenizer cannot fill its inputs (input_ids, task_id)",
+    "give it once, --constant task_id=VALUE, or use --task tensor",
+)
+def task_id(folder: Path) -> list[str]:
+    tiny.describe(folder)
+    inputs = [t.tensor("input_ids", ["b", "n"], t.INT64), t.tensor("task_id", [], t.INT64)]
+    (folder / "model.onnx").write_bytes(t.model([], inputs, [t.tensor("embeddings", ["b", 8])]))
+    return model(folder, "--task", "embedding")
 
 
 # --- the test ----------------------------------------------------------------------------------------

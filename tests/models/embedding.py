@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from optimum.exporters.onnx import main_export
 from sentence_transformers import SentenceTransformer, models
-from tokenizers import ByteLevelBPETokenizer
+from tokenizers import ByteLevelBPETokenizer, Tokenizer
 from transformers import (
     AutoModel,
     AutoModelForSequenceClassification,
@@ -150,6 +150,38 @@ def prompted(source: Path, target: Path, pooling: str, *, include: bool) -> None
     shutil.rmtree(cased)
 
 
+def static(source: Path, target: Path) -> None:
+    """A table of random vectors and their mean, saved by sentence-transformers."""
+    torch.manual_seed(1)
+    tokenizer = Tokenizer.from_file(str(source / "tokenizer.json"))
+    tokenizer.enable_truncation(256)
+    table = models.StaticEmbedding(tokenizer, embedding_dim=16)
+    model = SentenceTransformer(modules=[table, models.Normalize()], device="cpu")
+    model.save_pretrained(str(target))
+    bag(table.embedding, target / "model.onnx")
+    write(target, "embedding", [model.encode([text])[0].tolist() for text in TEXTS])
+    for name in ("model.safetensors", "README.md"):
+        (target / name).unlink()
+
+
+def bag(module: torch.nn.Module, path: Path) -> None:
+    """The names and axes of Model2Vec's scripts/export_to_onnx.py."""
+    torch.onnx.export(
+        module.eval(),
+        (torch.tensor([1, 2, 3]), torch.tensor([0, 1])),
+        str(path),
+        input_names=["input_ids", "offsets"],
+        output_names=["embeddings"],
+        dynamic_axes={
+            "input_ids": {0: "num_tokens"},
+            "offsets": {0: "batch_size"},
+            "embeddings": {0: "batch_size"},
+        },
+        opset_version=14,
+        dynamo=False,
+    )
+
+
 def roberta(target: Path) -> None:
     """RobertaForSequenceClassification with random weights: byte-level BPE, pad id 1, positions from 2."""
     torch.manual_seed(0)
@@ -230,6 +262,7 @@ def main(folder: Path, source: Path) -> None:
         "minilm_dense": lambda target: minilm_dense(source, target),
         "minilm_prompt": lambda target: prompted(source, target, "mean", include=True),
         "minilm_instructor": lambda target: prompted(source, target, "weightedmean", include=False),
+        "static": lambda target: static(source, target),
         "roberta": roberta,
         "classifier": lambda target: classifier(source, target, 3, "single_label_classification"),
         "classifier_multi": lambda target: classifier(source, target, 12, "multi_label_classification"),

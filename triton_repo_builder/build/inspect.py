@@ -57,6 +57,9 @@ def inspect(path: Path, given: Given = reader.NOTHING) -> Inspection:
     length, length_from = (
         tokenizer.max_length(src.tokenizer.parent, src.sentence) if src.tokenizer else (None, "")
     )
+    if src.skeleton.flat and src.tokenizer:  # rows of tokens are how it is served
+        length, length_from = src.tokenizer_spec.max_length, src.tokenizer_spec.max_length_from
+        src = reader.as_exported(src)
     return Inspection(
         source=src,
         task=task,

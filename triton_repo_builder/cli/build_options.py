@@ -136,6 +136,7 @@ TYPES: Mapping[type[values.Value], Callable[[str, Any], dict[str, Any]]] = {
     values.FilePath: lambda name, value: {"type": Place()},
     values.FilePaths: lambda name, value: {"type": Place()},
     values.Labels: lambda name, value: {"type": str},
+    values.Constants: lambda name, value: {"type": str},
 }
 """click's attributes of each kind of value; others parse their text."""
 

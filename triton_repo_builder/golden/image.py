@@ -16,12 +16,14 @@ import numpy.typing as npt
 from triton_repo_builder import resources
 from triton_repo_builder.golden import media, original
 from triton_repo_builder.golden.original import Recording
-from triton_repo_builder.read import image_reference, transformers_library
+from triton_repo_builder.read import image_reference, timm_config, transformers_library
 from triton_repo_builder.read.image_processor import ImageSpec
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.tasks.task import TaskPlan
 
 INPUT = resources.IMAGE
+OTHERS = {"LetterBox": "LetterBox of Ultralytics", timm_config.KIND: "the steps of timm's eval transform"}
+"""Preprocessing that is not transformers'."""
 
 
 def images() -> Mapping[str, bytes]:
@@ -59,7 +61,7 @@ def given_images(spec: ImageSpec, layout: str) -> media.Files:
         files=files,
         values=pixels(spec, layout, files),
         sizes=np.array([_size(data) for data in files.values()]),
-        tools=tools if spec.letterbox is None else "LetterBox of Ultralytics",
+        tools=OTHERS.get(spec.kind, tools),
     )
 
 

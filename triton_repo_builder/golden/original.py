@@ -10,6 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from triton_repo_builder import text
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.golden.cases import Case, CaseFile, Tolerance
@@ -17,6 +20,7 @@ from triton_repo_builder.golden.tolerance import ABSOLUTE, HALF, tolerance
 from triton_repo_builder.graph import control, isolated
 from triton_repo_builder.graph.session import Session
 from triton_repo_builder.graph.session import load as load_session
+from triton_repo_builder.read.input_constants import InputConstant
 from triton_repo_builder.read.source import Source
 
 _LOCALE = re.compile(r"Failed to construct locale with name:([\w.@-]+)")
@@ -50,6 +54,10 @@ class OriginalModel:
     """``ModelSignature.rounding``."""
     renamed: Mapping[str, str] = field(default_factory=dict)
     """``Skeleton.renamed``: the file's own names of inputs."""
+    flat: tuple[str, str] | None = None
+    """``Skeleton.flat``: the file takes the tokens of all rows end to end."""
+    constants: tuple[InputConstant, ...] = ()
+    """``Skeleton.constants``: what the file is given besides."""
     beside: Mapping[str, Any] = field(default_factory=dict)
     """Inputs of every run, besides those that it is given."""
 
@@ -73,8 +81,23 @@ class OriginalModel:
     def _own(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """The inputs of a run, under the file's own names."""
         feeds = {**feeds, **self.beside}
+        if self.flat:
+            feeds = _end_to_end(feeds, *self.flat)
         own = {usual: name for name, usual in self.renamed.items()}
-        return {own.get(name, name): feeds[name] for name in feeds}
+        given = {own.get(name, name): feeds[name] for name in feeds}
+        return given | {constant.name: _filled(constant, given) for constant in self.constants}
+
+
+def _end_to_end(feeds: Mapping[str, Any], ids: str, offsets: str) -> dict[str, Any]:
+    """The tokens of all rows, and how many come before each row."""
+    rows = [row[mask != 0] for row, mask in zip(feeds["input_ids"], feeds["attention_mask"], strict=True)]
+    before = np.cumsum([0, *map(len, rows[:-1])])
+    return {ids: np.concatenate(rows), offsets: before.astype(feeds["input_ids"].dtype)}
+
+
+def _filled(constant: InputConstant, feeds: Mapping[str, Any]) -> npt.NDArray[Any]:
+    shape = () if constant.scalar else (len(feeds[constant.rows_of]) if constant.rows_of else 1,)
+    return np.full(shape, constant.value, constant.dtype.numpy)
 
 
 def load(source: Source, *, gpu: bool = False, threads: int = 0, lean: bool = True) -> OriginalModel:
@@ -96,7 +119,9 @@ def load(source: Source, *, gpu: bool = False, threads: int = 0, lean: bool = Tr
     own = HALF if source.signature.half_precision else ABSOLUTE
     renamed = {name: usual for name, usual in source.skeleton.renamed.items() if name in opened.inputs}
     rounding = source.signature.rounding
-    return OriginalModel(opened, HALF if gpu else own, own, rounding, renamed)
+    noise = HALF if gpu else own
+    graph = source.skeleton
+    return OriginalModel(opened, noise, own, rounding, renamed, flat=graph.flat, constants=graph.constants)
 
 
 def _locale_missing(source: Source, name: str) -> TrbError:

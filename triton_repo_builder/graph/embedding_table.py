@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import onnx
 
-PASSES_INDEX = {"Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze"}
+from triton_repo_builder.graph import walk
+
+PASSES_INDEX = {"Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze", "Compress", "Slice"}
 PASSES_TABLE = {"Cast", "Identity", "DequantizeLinear", "Mul"}
 
 
@@ -17,7 +19,8 @@ def vocabulary(graph: onnx.GraphProto) -> int | None:
     tables = {tensor.name: tensor.dims for tensor in graph.initializer}
     producer = {output: node for node in graph.node for output in node.output}
     carriers = {"input_ids"}
-    for node in graph.node:
+    # EmbeddingBag is exported as a Loop that looks its rows up.
+    for node in (node for inner in walk.graphs(graph) for node in inner.node):
         if node.op_type in PASSES_INDEX and node.input and node.input[0] in carriers:
             carriers.update(node.output)
         elif node.op_type == "Gather" and len(node.input) > 1 and node.input[1] in carriers:

@@ -32,6 +32,8 @@ class Peak:
         regions = query_blocks.find(self._facts, opset) if blocks or packed else ()
         self._blocked = {node.output[0] for region in regions for node in region.nodes[:-1]}
         pairs = {name for name, dims in self._facts.dims.items() if dims.count(TOKENS) > 1}
+        self.linear = not pairs
+        """Whether nothing grows with the square of a text's length."""
         self._none = self._facts.constants | (pairs - self._blocked if packed else set())
 
     def bytes(self, rows: int, tokens: int) -> int:

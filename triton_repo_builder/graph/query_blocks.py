@@ -38,7 +38,7 @@ class Region:
 
     nodes: tuple[onnx.NodeProto, ...]
     sliced: tuple[str, ...]
-    """What it reads by query: tensors of rank 2 and more; those of one query stay whole."""
+    """Tensors that it reads by query, of rank 2 and more; one for all queries at once stays whole."""
     scores: onnx.NodeProto
     """The first product."""
 
@@ -61,12 +61,12 @@ def _around(facts: Facts, softmax: onnx.NodeProto) -> Region | None:
     rank = len(facts.dims.get(softmax.output[0], ()))
     if rank <= QUERIES or attribute(softmax, "axis", -1) not in (-1, rank - 1):
         return None
-    found = {softmax.output[0]: softmax}
-    last = _forward(facts, softmax, found)
+    inside = {softmax.output[0]: softmax}
+    last = _forward(facts, softmax, inside)
     if last is None:
         return None
-    _backward(facts, found, last)
-    nodes = tuple(node for node in facts.graph.node if node.output and node.output[0] in found)
+    _backward(facts, inside, last)
+    nodes = tuple(node for node in facts.graph.node if node.output and node.output[0] in inside)
     scores = next((node for node in nodes if node.op_type == "MatMul" and node is not last), None)
     if scores is None or nodes[-1] is not last:
         return None
@@ -74,7 +74,7 @@ def _around(facts: Facts, softmax: onnx.NodeProto) -> Region | None:
     for node in nodes:
         for name in _by_query(node):
             dims = facts.dims.get(name)
-            if name in found or not name:
+            if name in inside or not name:
                 continue
             if dims is None:
                 return None
@@ -84,12 +84,12 @@ def _around(facts: Facts, softmax: onnx.NodeProto) -> Region | None:
 
 
 def _by_query(node: onnx.NodeProto) -> list[str]:
-    """Inputs whose second last axis is that of the output."""
+    """Inputs whose second last axis is the output's."""
     return list(node.input[:1] if node.op_type == "MatMul" else node.input)
 
 
 def _forward(
-    facts: Facts, softmax: onnx.NodeProto, found: dict[str, onnx.NodeProto]
+    facts: Facts, softmax: onnx.NodeProto, inside: dict[str, onnx.NodeProto]
 ) -> onnx.NodeProto | None:
     """The product with the values, if all that reads the softmax leads to it; what is between is added."""
     todo, last = [softmax.output[0]], None
@@ -101,28 +101,28 @@ def _forward(
         for node in readers:
             if node.op_type == "MatMul" and node.input[0] == name != node.input[1] and last in (None, node):
                 last = node
-                found[node.output[0]] = node
+                inside[node.output[0]] = node
             elif node.op_type in ELEMENTWISE and len(node.output) == 1:
-                if node.output[0] not in found:
-                    found[node.output[0]] = node
+                if node.output[0] not in inside:
+                    inside[node.output[0]] = node
                     todo.append(node.output[0])
             else:
                 return None
     return last
 
 
-def _backward(facts: Facts, found: dict[str, onnx.NodeProto], last: onnx.NodeProto) -> None:
+def _backward(facts: Facts, inside: dict[str, onnx.NodeProto], last: onnx.NodeProto) -> None:
     """Add what only these nodes read, up to the products of scores."""
-    todo = [node for node in found.values() if node is not last]
+    todo = [node for node in inside.values() if node is not last]
     while todo:
         for name in _by_query(todo.pop()):
             node = facts.producer.get(name)
-            if node is None or name in found or name in facts.outputs or len(node.output) != 1:
+            if node is None or name in inside or name in facts.outputs or len(node.output) != 1:
                 continue
             readers = {reader.output[0] for reader in facts.readers[name]}
             wide = len(facts.dims.get(name, ())) > QUERIES
-            if wide and readers <= found.keys() and node.op_type in (*ELEMENTWISE, "MatMul"):
-                found[name] = node
+            if wide and readers <= inside.keys() and node.op_type in (*ELEMENTWISE, "MatMul"):
+                inside[name] = node
                 if node.op_type != "MatMul":
                     todo.append(node)
 
@@ -246,11 +246,11 @@ class _Writer:
 
 def _copy(nodes: Nodes, region: Region, moved: dict[str, str]) -> None:
     """The region's nodes; products read the second operand as a whole."""
-    made = {node.output[0] for node in region.nodes}
+    inside = {node.output[0] for node in region.nodes}
     for node in region.nodes:
         by_query = len(_by_query(node))
         inputs = [
-            nodes.name(name) if name in made else moved.get(name, name) if place < by_query else name
+            nodes.name(name) if name in inside else moved.get(name, name) if place < by_query else name
             for place, name in enumerate(node.input)
         ]
         nodes.copy(node, inputs, [nodes.name(node.output[0])])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -13,9 +13,9 @@ import onnx
 
 from triton_repo_builder import containment, dtypes, files
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.graph import activations, expansion, names, walk
+from triton_repo_builder.graph import activations, adapt, expansion, walk
 from triton_repo_builder.graph.embedding_table import vocabulary
-from triton_repo_builder.read import input_names, skeleton, source
+from triton_repo_builder.read import input_constants, input_names, skeleton, source
 from triton_repo_builder.read.signature import (
     Dim,
     ExternalFile,
@@ -36,20 +36,25 @@ def read_source(model: Path, given: Given = NOTHING) -> Source:
     stated = signature(graph)
     for file in stated.external:
         containment.check_within(graph.path.parent, graph.path.parent / file.location)
+    if given.constants:
+        graph = replace(graph, constants=input_constants.read(stated, given.constants))
+        stated = signature(graph)
     read = source.describe(graph, stated, model, given)
     if read.tokenizer is None and not given.inputs:
         return read
+    if flat := input_names.flat(read.signature):
+        return _with(read, replace(graph, flat=flat))
     renamed = input_names.recognise(read.signature, given.inputs)
-    return _renamed(read, renamed) if renamed else read
+    return _with(read, replace(graph, renamed=renamed)) if renamed else read
 
 
 def as_exported(read: Source) -> Source:
-    """The same with the inputs under the file's own names."""
-    return _renamed(read, {}) if read.skeleton.renamed else read
+    """The same with the inputs that the file has, but for constants."""
+    graph = replace(read.skeleton, renamed={}, flat=None)
+    return _with(read, graph) if graph != read.skeleton else read
 
 
-def _renamed(read: Source, renamed: Mapping[str, str]) -> Source:
-    graph = replace(read.skeleton, renamed=renamed)
+def _with(read: Source, graph: Skeleton) -> Source:
     return replace(read, skeleton=graph, signature=signature(graph))
 
 
@@ -96,7 +101,7 @@ def load(graph: Skeleton, *, location: str | None = None) -> onnx.ModelProto:
             where=str(path),
             remedy="export it again without functions, or inline them: onnx.inliner.inline_local_functions",
         )
-    names.rename_inputs(model.graph, graph.renamed)
+    adapt.adapt(model, graph)
     return model
 
 

@@ -79,11 +79,12 @@ def output_shapes(
     """Output shapes as the release's ONNX Runtime has them once it has loaded and optimised the graph.
 
     Triton compares a configuration with these. They follow from ONNX Runtime's own fusions, too, so it is
-    asked; ``opened``: the model in it. Of a graph that it cannot load here the answer is ONNX's inference.
+    asked; ``opened``: the file in it, which is another graph if trb changes inputs. Of a graph that it
+    cannot load here the answer is ONNX's inference.
     """
     model = reader.load(graph)
     try:
-        if ort_hidden.hide(model, release.infers):
+        if ort_hidden.hide(model, release.infers) or graph.flat or graph.constants:
             opened = session.load(graph, signature, instead=model, seconds=SECONDS)
         elif opened is None:
             opened = session.load(graph, signature, seconds=SECONDS)

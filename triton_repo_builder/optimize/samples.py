@@ -85,7 +85,7 @@ def of(asked: Requested, file: Path | None) -> Samples:
 
 def source_of(source: Source, path: Path) -> Source:
     """Another file of the same model."""
-    read = replace(skeleton.read(path), renamed=source.skeleton.renamed)
+    read = source.skeleton.adapt(skeleton.read(path))
     return replace(source, skeleton=read, signature=reader.signature(read), checksums={})
 
 

@@ -93,7 +93,7 @@ class ModelFacts:
     run_tokens: int = 0
     """Tokens of a run, if the graph cuts its batch into runs; else 0."""
     run_memory: str = ""
-    """What a run takes beside the weights."""
+    """Most that a run takes beside the weights, described."""
     fitting_rows: int = 0
     """Texts of the greatest length that are one run at most, if the graph does not cut its batch; else 0."""
 

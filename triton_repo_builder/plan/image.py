@@ -32,6 +32,7 @@ from triton_repo_builder.plan.preprocessed import Media
 from triton_repo_builder.read import image_processor, image_reference
 from triton_repo_builder.read.image_processor import ImageSpec
 from triton_repo_builder.read.signature import TensorSpec
+from triton_repo_builder.read.source import Source
 from triton_repo_builder.tasks.support import vision
 from triton_repo_builder.tasks.task import Kind
 
@@ -80,6 +81,7 @@ def prepare(request: Request) -> Preprocessing:
             image_reference.check_unnamed(spec, list(golden.images().values()))
     pixels = source.signature.inputs[0]
     layout = vision.layout(pixels)
+    _check_channels(source, pixels, layout)
     return Preprocessing(spec=spec, layout=layout, dims=_dims(spec, pixels, layout))
 
 
@@ -165,6 +167,18 @@ def notes(request: Request, prepared: Preprocessing) -> tuple[str, ...]:
     """What is to be known of the preprocessing."""
     made_by = str(request.source.config.get("transformers_version", ""))
     return tuple(filter(None, (prepared.spec.version_note(made_by),)))
+
+
+def _check_channels(source: Source, pixels: TensorSpec, layout: str) -> None:
+    """``TrbError`` if the graph leaves the channels open, and config.json says that they are not three."""
+    channels = source.config.get("num_channels", 3)
+    if isinstance(channels, int) and channels != 3 and pixels.dims[1 if layout == "NCHW" else 3] == -1:
+        raise TrbError(
+            Code.UNSUPPORTED_MODEL,
+            f"num_channels is {channels}, and an image file gives three channels: red, green and blue",
+            where=str(source.path.parent / "config.json"),
+            remedy=f"use --task tensor and send '{pixels.name}'",
+        )
 
 
 def _dims(spec: ImageSpec, pixels: TensorSpec, layout: str) -> tuple[int, ...]:

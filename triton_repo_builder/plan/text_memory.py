@@ -16,17 +16,17 @@ LONG = 1024
 ARENA = 2
 """ONNX Runtime takes memory in pieces that double: what it holds is up to twice what a run needs at once."""
 SHARE = 0.8
-"""Of the machine's memory, for the weights and everything else need some."""
+"""Share of the machine's memory: the weights and everything else need the rest."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunMemory:
-    """Of one text model."""
+    """Memory of one text model's runs."""
 
     run_tokens: int = 0
     """Tokens of a run, if the graph puts several texts into one; else 0."""
     bytes: int = 0
-    """What a run takes beside the weights, at most; 0: not known."""
+    """Most that a run takes beside the weights; 0: not known."""
     blocks: bool = False
     """Whether attention over long rows runs in blocks of queries."""
     rows: int = 0
@@ -48,7 +48,7 @@ def decide(request: Request, padding: Padding, max_length: int | None, *, gpu: b
     blocks = in_loop and not packed and longest > LONG and request.options.accelerator == accelerator.NONE
     peak = Peak(reader.load(request.source.skeleton), blocks=blocks, packed=packed and in_loop)
     alone, machine = ARENA * peak.bytes(1, longest), request.machine.memory
-    most = 0 if padding.fixed.tokens or max_length else run
+    most = 0 if padding.fixed.tokens or max_length or peak.linear else run
     notes = (f"a text of more than {run} tokens is refused (--run-tokens)",) if most else ()
     if machine and alone > SHARE * machine:
         most = _longest(peak, longest, SHARE * machine)
@@ -75,7 +75,7 @@ def described(size: int) -> str:
 
 
 def _rows(run: int, tokens: int, packed: bool) -> int:
-    """Of that length in a run of the front (``ragged.py``)."""
+    """Rows of that length in a run of the front (``ragged.py``)."""
     pairs = run // tokens if packed else run * ragged.WIDE // tokens**2
     return max(1, min(run // tokens, pairs))
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from triton_repo_builder import containment, files
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.read import tokenizer, transformers_library
+from triton_repo_builder.read import timm_config, tokenizer, transformers_library
 
 FILE = "preprocessor_config.json"
 FILES = (FILE, "processor_config.json")
@@ -68,6 +68,8 @@ class ImageSpec:
     """Quality of a JPEG file that the resized image is written to and read from; 0: it is not."""
     letterbox: tuple[int, int] | None = None
     """Height and width that the image is fitted into, with grey around it, in place of resize and crop."""
+    crop_rounds: bool = False
+    """Whether half a pixel at the edge of a crop is rounded to even; transformers drops it."""
 
     @property
     def size(self) -> tuple[int, int] | None:
@@ -103,6 +105,7 @@ class ImageSpec:
             "jpeg": self.jpeg,
             "layout": layout,
             **({"letterbox": list(self.letterbox)} if self.letterbox else {}),
+            **({"crop_rounds": True} if self.crop_rounds else {}),
         }
 
 
@@ -119,6 +122,9 @@ def find(model: Path, named: Path | None = None, original: Path | None = None) -
     else:
         places = [named] if files.is_file(named) else []
     file = next((file for file in places if file and any(part(file, name) for name in PARTS)), None)
+    if file is None and named is None:
+        beside = (containment.within(place, timm_config.FILE) for place in folders)
+        file = next((file for file in beside if file and timm_config.settings(_document(file))), None)
     if file is None and named is not None:
         raise TrbError(
             Code.NOT_FOUND,
@@ -132,6 +138,8 @@ def find(model: Path, named: Path | None = None, original: Path | None = None) -
 def read(file: Path) -> ImageSpec:
     """The preprocessing that a file describes. Raises ``TrbError`` UNSUPPORTED_MODEL."""
     raw = _json(file)
+    if stated := timm_config.settings(raw):
+        return _timm(file, stated)
     kind = next((str(raw[key]) for key in TYPES if raw.get(key)), "")
     try:
         values = processor(file).to_dict() if kind else raw
@@ -140,6 +148,27 @@ def read(file: Path) -> ImageSpec:
         raise refused(file, f"{kind or 'the preprocessing'} cannot be read: it has no {error}") from None
     except files.DAMAGED as error:
         raise refused(file, f"{kind or 'the preprocessing'} cannot be read: {error}") from None
+
+
+def _timm(file: Path, stated: Mapping[str, Any]) -> ImageSpec:
+    """The preprocessing that timm describes. Raises ``TrbError`` UNSUPPORTED_MODEL."""
+    try:
+        steps = timm_config.steps(stated)
+        return ImageSpec(
+            file=file,
+            kind=timm_config.KIND,
+            resize=_size(steps["resize"], square=True),
+            resample=_filter(steps["filter"], by_name=True),
+            crop=steps["crop"],
+            rescale=1 / 255,
+            mean=steps["mean"],
+            std=steps["std"],
+            flip=False,
+            white=False,
+            crop_rounds=True,
+        )
+    except files.DAMAGED as error:
+        raise refused(file, f"timm's preprocessing cannot be followed: {error}") from None
 
 
 def letterboxed(file: Path, size: tuple[int, int]) -> ImageSpec:
@@ -162,6 +191,15 @@ def letterboxed(file: Path, size: tuple[int, int]) -> ImageSpec:
 def _json(file: Path) -> dict[str, Any]:
     """The image processor's part of a file, or empty."""
     return part(file, "image_processor")
+
+
+def _document(file: Path) -> dict[str, Any]:
+    """A JSON object, or empty."""
+    try:
+        document = files.load_json(files.read(file, files.LARGEST_DOCUMENT))
+    except (OSError, *files.DAMAGED):
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 def part(file: Path, name: str) -> dict[str, Any]:

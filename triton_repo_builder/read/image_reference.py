@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.read import image_processor, transformers_library
+from triton_repo_builder.read import image_processor, timm_config, transformers_library
 from triton_repo_builder.read.image_processor import TYPES, ImageSpec
 
 CLOSE = 1e-5
@@ -26,7 +26,8 @@ Pixels = npt.NDArray[Any]
 def reference(spec: ImageSpec) -> Callable[[bytes], Pixels]:
     """An image file → [3, height, width] by transformers: the file's own class, else its functions."""
     load_image = transformers_library.load("image_utils").load_image
-    processor = image_processor.processor(spec.file) if spec.kind and not spec.letterbox else None
+    own = spec.letterbox is not None or spec.kind == timm_config.KIND
+    processor = image_processor.processor(spec.file) if spec.kind and not own else None
 
     def pixels(data: bytes) -> Pixels:
         from PIL import Image
@@ -34,6 +35,8 @@ def reference(spec: ImageSpec) -> Callable[[bytes], Pixels]:
         image = load_image(Image.open(io.BytesIO(data)))
         if spec.letterbox is not None:
             return _boxed(np.asarray(image), *spec.letterbox)
+        if spec.kind == timm_config.KIND:
+            return _by_timm(spec, image)
         if processor is None:
             return _by_functions(spec, np.asarray(image))
         array = np.asarray(processor(images=[image], return_tensors="np")["pixel_values"])
@@ -65,6 +68,25 @@ def _by_functions(spec: ImageSpec, image: Pixels) -> Pixels:
     if spec.flip:
         image = steps.flip_channel_order(image, **kind)
     return np.moveaxis(image, -1, 0).astype(np.float32)
+
+
+def _by_timm(spec: ImageSpec, image: Any) -> Pixels:
+    """The steps of timm's transforms, which are torchvision's on Pillow's images (functional.py there)."""
+    assert (
+        spec.resize is not None and spec.crop is not None and spec.mean is not None and spec.std is not None
+    )
+    width, height = image.size
+    if edge := spec.resize.get("shortest_edge"):
+        tall = (edge, int(edge * height / width))
+        size = tall if width <= height else (int(edge * width / height), edge)
+    else:
+        size = spec.resize["width"], spec.resize["height"]
+    image = image.resize(size, spec.resample)
+    rows, columns = spec.crop
+    left, top = round((size[0] - columns) / 2.0), round((size[1] - rows) / 2.0)
+    cut = np.asarray(image.crop((left, top, left + columns, top + rows)), dtype=np.float32) / np.float32(255)
+    normal = (cut - np.array(spec.mean, np.float32)) / np.array(spec.std, np.float32)
+    return np.moveaxis(normal, -1, 0)
 
 
 def _boxed(image: Pixels, height: int, width: int) -> Pixels:

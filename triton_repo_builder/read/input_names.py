@@ -25,6 +25,10 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "position_ids": ("position_ids", "positions", "position", "pos_ids", "input_position_ids"),
 }
 """The inputs that a tokenizer can fill, by the names that transformers uses; other names for each."""
+OFFSETS = "offsets"
+"""Name of ``EmbeddingBag``'s second input: where each row begins in the tokens of all rows."""
+OLDEST_FLAT = 11
+"""The first opset with CumSum, by which rows are made flat."""
 _DECORATION = re.compile(r"^(serving_default_|l_)?(self_)?(kwargs_)?|(_\d+)?$")
 
 
@@ -59,6 +63,21 @@ def recognise(signature: ModelSignature, given: Sequence[tuple[str, str]]) -> di
     if ambiguous or not any(usual == "input_ids" and _ids(inputs[own]) for own, usual in found.items()):
         return {}
     return {own: usual for own, usual in found.items() if own != usual}
+
+
+def flat(signature: ModelSignature) -> tuple[str, str] | None:
+    """The inputs of a graph that takes the tokens of all rows end to end: tokens, and where each row begins.
+
+    So ``EmbeddingBag`` is exported, of StaticEmbedding (sentence-transformers) and Model2Vec.
+    """
+    found = {spec.name: spec for spec in signature.inputs}
+    ids = next((name for name in found if _plain(name) in ALIASES["input_ids"]), "")
+    specs = [spec for name in (ids, OFFSETS) if (spec := found.get(name))]
+    whole = len(specs) == len(found) == 2 and signature.opset >= OLDEST_FLAT
+    lines = all(spec.dtype in (INT32, INT64) and spec.dims == (-1,) for spec in specs)
+    lines = lines and len({spec.dtype for spec in specs}) == 1
+    rows = all(len(spec.dims) == 2 for spec in signature.outputs)
+    return (ids, OFFSETS) if whole and lines and rows else None
 
 
 def known(signature: ModelSignature) -> dict[str, str]:

@@ -15,7 +15,6 @@ LONGEST_DELAY = 10_000_000
 LONGEST_TEXT = 1000
 """Characters of a number: no decimal holds any length."""
 _UNITS = {"us": 1, "µs": 1, "ms": 1_000, "s": 1_000_000}
-_LABEL_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 class InvalidValue(ValueError):
@@ -236,15 +235,19 @@ class Labels(Value):
 
     expected: ClassVar[str] = "key=value"
     repeatable: ClassVar[bool] = True
+    key: ClassVar[re.Pattern[str]] = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+    example: ClassVar[str] = "team=search"
 
     def parse(self, text: Iterable[str]) -> tuple[tuple[str, str], ...]:
         """(key, value) of each text, sorted."""
         labels: dict[str, str] = {}
         for pair in text:
             key, sign, value = pair.partition("=")
-            if not sign or not _LABEL_KEY.fullmatch(key) or key in labels:
-                reason = "has a key that occurs twice" if key in labels else "is not of the form key=value"
-                raise InvalidValue(f"'{pair}' {reason}", "write for example team=search, each key once")
+            if not sign or not self.key.fullmatch(key) or key in labels:
+                reason = (
+                    "has a key that occurs twice" if key in labels else f"is not of the form {self.expected}"
+                )
+                raise InvalidValue(f"'{pair}' {reason}", f"write for example {self.example}, each key once")
             labels[key] = value
         return tuple(sorted(labels.items()))
 
@@ -260,6 +263,15 @@ class Labels(Value):
         """Refuse control characters and blank values."""
         for _, text in value:
             Line().check(text)
+
+
+@dataclass(frozen=True)
+class Constants(Labels):
+    """Pairs ``input=value``; names of a graph's inputs may have any character."""
+
+    expected: ClassVar[str] = "input=value"
+    key: ClassVar[re.Pattern[str]] = re.compile(r"[^\x00-\x1f=]+")
+    example: ClassVar[str] = "task_id=1"
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read.declaration import Option, Topic, declare, option
 from triton_repo_builder.read.option_values import (
     Choice,
+    Constants,
     Duration,
     FilePath,
     FilePaths,
@@ -79,6 +80,15 @@ class BuildOptions:
         "What the graph calls an input, e.g. input_ids=input.1; repeatable.",
         default="known names",
         metavar="NAME=INPUT",
+        rare=True,
+    )
+    constant: tuple[tuple[str, str], ...] = option(
+        (),
+        Constants(),
+        Topic.MODEL,
+        "Number for an input that no request gives (a scalar, or one for each row), e.g. task_id=1; "
+        "repeatable.",
+        metavar="INPUT=VALUE",
         rare=True,
     )
     name: str | None = option(

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from triton_repo_builder import files
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import foreign, wire
+from triton_repo_builder.read.input_constants import InputConstant
 
 MODEL_IR_VERSION, MODEL_GRAPH = 1, 7
 MODEL_FIELDS = {*range(1, 9), 14, 20, 25, 26}
@@ -51,6 +52,19 @@ class Skeleton:
     """The fields of the model as they are in the file; a tuple is a graph."""
     renamed: Mapping[str, str] = field(default_factory=dict)
     """What trb calls inputs that the file calls otherwise, by the file's names (``input_names.py``)."""
+    flat: tuple[str, str] | None = None
+    """The file's inputs of all tokens end to end and of each row's place in them; None: it takes rows."""
+    constants: tuple[InputConstant, ...] = ()
+    """Inputs of the file that the served graph has not."""
+
+    @property
+    def adapted(self) -> bool:
+        """Whether the served graph takes other inputs than the file."""
+        return bool(self.renamed or self.flat or self.constants)
+
+    def adapt(self, other: Skeleton) -> Skeleton:
+        """``other``, a graph with the same inputs, with these changes to them."""
+        return replace(other, renamed=self.renamed, flat=self.flat, constants=self.constants)
 
     @property
     def external_bytes(self) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 from triton_repo_builder import containment, files, repository
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import Checksum, File
-from triton_repo_builder.read import foreign, image_processor, tokenizer, tokenizer_template
+from triton_repo_builder.read import foreign, image_processor, timm_config, tokenizer, tokenizer_template
 from triton_repo_builder.read.options import BuildOptions, usage
 from triton_repo_builder.read.signature import ModelSignature
 from triton_repo_builder.read.skeleton import Skeleton
@@ -48,6 +48,8 @@ class Given:
     preprocessor: Path | None = None
     inputs: tuple[tuple[str, str], ...] = ()
     """(usual name, graph's name) of inputs."""
+    constants: tuple[tuple[str, str], ...] = ()
+    """(graph's name, value) of inputs that no request gives."""
 
     @staticmethod
     def of(options: BuildOptions) -> Given:
@@ -58,6 +60,7 @@ class Given:
             tokenizer=options.tokenizer,
             preprocessor=options.preprocessor,
             inputs=options.input,
+            constants=options.constant,
         )
 
 
@@ -94,7 +97,11 @@ class Source:
         if self.tokenizer not in self._tokenizers:
             spec = tokenizer.read(self.tokenizer, self.sentence)
             typed = spec.gives_types or self.signature.input("token_type_ids") is None
-            self._tokenizers[self.tokenizer] = spec if typed else tokenizer_template.without_types(spec)
+            spec = spec if typed else tokenizer_template.without_types(spec)
+            static = self.skeleton.flat or tokenizer.is_static(
+                self.folder, *tokenizer.places(self.path.parent)
+            )
+            self._tokenizers[self.tokenizer] = tokenizer_template.plain(spec) if static else spec
         return self._tokenizers[self.tokenizer]
 
     @property
@@ -137,7 +144,9 @@ class Source:
             f"input '{own}' is taken for {usual} (--input {shlex.quote(f'{usual}={own}')})"
             for own, usual in sorted(self.skeleton.renamed.items())
         )
-        return (*chosen, *named)
+        listed = " and ".join(f"'{name}'" for name in self.skeleton.flat or ())
+        plain = f"{listed} take the tokens of all texts end to end: no special tokens are put around a text"
+        return (*chosen, *named, *((plain,) if listed else ()))
 
 
 def describe(graph: Skeleton, signature: ModelSignature, model: Path, given: Given) -> Source:
@@ -150,6 +159,7 @@ def describe(graph: Skeleton, signature: ModelSignature, model: Path, given: Giv
     folder = file.parent if file and given.tokenizer else original or path.parent
     config = tokenizer.settings(path.parent, "config.json") or tokenizer.settings(folder, "config.json")
     _check_config(path.parent / "config.json", config)
+    config = timm_config.described(config)
     if original:
         _check_original(original, config)
         _check_tokenizer(original, path.parent, given)
@@ -174,7 +184,9 @@ def _tokenizer(*folders: Path) -> Path | None:
 def _check_original(folder: Path, config: Mapping[str, Any]) -> None:
     """``TrbError`` for a folder that is not that of the model which was exported."""
     signs = ("config.json", "router_config.json")  # a Router of sentence-transformers has models below it
-    if not any(files.is_file(place / name) for place in tokenizer.places(folder) for name in signs):
+    if not tokenizer.is_static(folder) and not any(
+        files.is_file(place / name) for place in tokenizer.places(folder) for name in signs
+    ):
         raise TrbError(
             Code.NOT_FOUND,
             "no config.json: this is not the folder of a model",

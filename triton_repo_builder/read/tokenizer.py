@@ -32,6 +32,8 @@ SENTENCE_FILES = tuple(
     for model in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
 """Settings of sentence-transformers' Transformer module: today's name, and those before release 1.0."""
+STATIC = "StaticEmbedding"
+"""The module of sentence-transformers that is a table of vectors: its texts get no special tokens."""
 UNSET = 1_000_000
 """transformers writes 10**30 for "no limit"."""
 
@@ -114,13 +116,28 @@ def places(folder: Path) -> tuple[Path, ...]:
     return (folder,) if foreign or files.is_file(folder / "config.json") else (folder, parent)
 
 
-def _first_module(folder: Path) -> Path | None:
-    """The folder of the transformer in an older layout of sentence-transformers (0_Transformer/)."""
+def is_static(*folders: Path) -> bool:
+    """Whether modules.json in the first of these folders that has it begins with a StaticEmbedding."""
+    listed = next((place for place in folders if containment.within(place, "modules.json")), None)
+    kind = _first_entry(listed).get("type") if listed else ""
+    return str(kind).rsplit(".", 1)[-1] == STATIC
+
+
+def _first_entry(folder: Path) -> Mapping[str, Any]:
+    """The first entry of modules.json; empty without it, or if it is not a list of entries."""
     try:
         listed = containment.within(folder, "modules.json")
         module = files.load_json(files.read(listed, files.LARGEST_DOCUMENT))[0] if listed else {}
-        inner = folder / str(module["path"])
     except (OSError, LookupError, TypeError, *files.DAMAGED):
+        return {}
+    return module if isinstance(module, dict) else {}
+
+
+def _first_module(folder: Path) -> Path | None:
+    """The folder of the transformer in an older layout of sentence-transformers (0_Transformer/)."""
+    try:
+        inner = folder / str(_first_entry(folder)["path"])
+    except KeyError:
         return None
     inside = inner != folder and inner.parent == folder
     return inner if inside and files.is_file(inner / "config.json") else None

@@ -9,8 +9,9 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any
 
+from triton_repo_builder import files
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.read.tokenizer import TokenizerSpec, token_id
+from triton_repo_builder.read.tokenizer import FILE, TokenizerSpec, token_id
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +69,30 @@ def without_types(spec: TokenizerSpec) -> TokenizerSpec:
         return spec
     content = json.dumps(document, indent=2, ensure_ascii=False).encode("utf-8", "surrogatepass")
     return replace(spec, content=content)
+
+
+def plain(spec: TokenizerSpec) -> TokenizerSpec:
+    """The tokenizer as StaticEmbedding of sentence-transformers takes it: tokenizer.json and nothing else.
+
+    No special tokens come around a text, and a long one is cut only if that file has saved where.
+    """
+    document = json.loads(files.read(spec.file) if spec.file.name == FILE else spec.served)
+    cut = document.get("truncation") or {}
+    document["post_processor"] = None
+    content = json.dumps(document, indent=2, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    changed = replace(
+        spec,
+        content=content,
+        special_tokens=0,
+        max_length=cut.get("max_length"),
+        max_length_from=FILE,
+        truncation_side=str(cut.get("direction", "right")).lower(),
+        lowered=False,
+        splits_special=False,
+    )
+    ids = (changed.library.get_vocab(with_added_tokens=added).values() for added in (True, False))
+    largest, own = (max(numbers, default=0) for numbers in ids)
+    return replace(changed, largest_id=largest, largest_own_id=own)
 
 
 def _clear_types(value: Any) -> None:

@@ -80,7 +80,7 @@ def _model(request: Request, repository: RepositoryPlan, front: Front | None) ->
         for file in src.signature.external
     ]
     loads = src.signature.ir_version <= release.max_ir and src.path.stat().st_size <= LARGEST
-    if head is None and front is None and loads and not src.skeleton.renamed:
+    if head is None and front is None and loads and not src.skeleton.adapted:
         return [src.file(src.path, f"{root}/model.onnx"), *external]
     numbered = chain(("weights.onnx",), (f"weights_{number}.onnx" for number in count(1)))
     weights = next(name for name in numbered if name not in used)

@@ -46,6 +46,7 @@ class Pixels:
         self.flip = bool(settings["flip"])
         self.channels_last = settings["layout"] == "NHWC"
         self.letterbox: list[int] | None = settings.get("letterbox")
+        self.crop_rounds = bool(settings.get("crop_rounds"))
 
     def __call__(self, data: bytes) -> Any:
         """float32; ``BadImage`` where the bytes are not an image that can be used."""
@@ -77,7 +78,7 @@ class Pixels:
             name = f"{__package__}.image_letterbox" if __package__ else "image_letterbox"
             array = importlib.import_module(name).letterbox(array, *self.letterbox)
         if self.crop is not None:
-            array = center_crop(array, *self.crop)
+            array = center_crop(array, *self.crop, rounds=self.crop_rounds)
         pixels = np.empty((3, *array.shape[:2]), dtype=np.float32)
         for channel in range(3):
             np.take(self.table[channel], array[:, :, channel], out=pixels[channel])
@@ -145,10 +146,15 @@ def within(size: tuple[int, int], shortest: int, longest: int, multiple: int) ->
     return made
 
 
-def center_crop(array: Any, height: int, width: int) -> Any:
-    """The middle of [rows, columns, 3]; where the image is smaller, zeros around it."""
+def center_crop(array: Any, height: int, width: int, *, rounds: bool = False) -> Any:
+    """The middle of [rows, columns, 3]; where the image is smaller, zeros around it.
+
+    ``rounds``: half a pixel is rounded to even, as torchvision does.
+    """
     rows, columns = array.shape[:2]
     top, left = (rows - height) // 2, (columns - width) // 2
+    if rounds:
+        top, left = round((rows - height) / 2), round((columns - width) / 2)
     if top >= 0 and left >= 0:
         return array[top : top + height, left : left + width]
     taller, wider = max(height, rows), max(width, columns)

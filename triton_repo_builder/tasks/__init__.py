@@ -6,7 +6,7 @@ import shlex
 from dataclasses import fields
 
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.read import input_names, ultralytics
+from triton_repo_builder.read import input_constants, input_names, timm_config, ultralytics
 from triton_repo_builder.read.options import BuildOptions, usage
 from triton_repo_builder.read.signature import ModelSignature
 from triton_repo_builder.read.source import Source
@@ -124,7 +124,7 @@ def choose(source: Source, name: str | None) -> tuple[Task, str]:
             )
         return TASKS[name], ""
     if not text:
-        return tensor, _unfilled(source)
+        return tensor, _unfilled(source) or _beside_files(source)
     if source.tokenizer is None:
         return (
             tensor,
@@ -146,7 +146,8 @@ def _fitting(source: Source, kind: Kind) -> tuple[Task, str] | None:
         return task, ""
     if headless := _headless(source, task):
         return task, headless
-    sure = bool(source.config.get("architectures")) or vision.export(source) is not None
+    stated = source.config.get("architectures") or timm_config.settings(source.config)
+    sure = bool(stated) or vision.export(source) is not None
     guess = f"task '{task.NAME}' is a guess from the model's files; --task overrides it"
     return task, "" if sure else guess
 
@@ -170,6 +171,8 @@ def _headless(source: Source, task: Task) -> str:
 def _filling(signature: ModelSignature) -> str:
     """What to do about inputs that a tokenizer cannot fill."""
     unknown = [spec.name for spec in signature.inputs if spec.name not in TEXT_INPUTS]
+    if signature.input("input_ids") is not None and (given := input_constants.hint(signature)):
+        return f"give it once, {given}, or use --task tensor"
     if not input_names.looks_like_text(signature) or signature.input("input_ids") is not None:
         return "a text model takes input_ids and attention_mask, [batch, tokens]; use --task tensor"
     if foreign := _foreign(signature):
@@ -187,7 +190,21 @@ def _unfilled(source: Source) -> str:
     if signature.input("input_ids") is None:
         return _unnamed(signature)
     names = [f"'{spec.name}'" for spec in signature.inputs if spec.name not in TEXT_INPUTS]
-    return f"a tokenizer cannot fill its input {', '.join(names)}: served as plain tensors" if names else ""
+    once = f" ({given} gives it once)" if (given := input_constants.hint(signature)) else ""
+    return (
+        f"a tokenizer cannot fill its input {', '.join(names)}: served as plain tensors{once}"
+        if names
+        else ""
+    )
+
+
+def _beside_files(source: Source) -> str:
+    """Why a model of images or sounds is served as tensors: it takes a number, too. Empty for others."""
+    given, rest = input_constants.hint(source.signature), input_constants.without(source.signature)
+    taken = vision.image_input(rest) or audio.audio_input(rest)
+    if not given or taken is None or source.preprocessor is None:
+        return ""
+    return f"'{taken.name}' is not its only input: served as plain tensors ({given} gives the other once)"
 
 
 def _foreign(signature: ModelSignature) -> str:
@@ -229,7 +246,8 @@ def _audio_task(source: Source, name: str | None) -> tuple[Task, str] | None:
     if audio.sounds(source):
         neither = "no known task of audio fits its outputs: served as plain tensors"
         return _fitting(source, Kind.AUDIO) or (tensor, _headless(source, tensor) or neither)
-    return (tensor, why) if (why := audio.unserved(source)) else None
+    why = _beside_files(source) or audio.unserved(source)
+    return (tensor, why) if why else None
 
 
 OBJECTNESS = (

@@ -19,7 +19,7 @@ from triton_repo_builder.tasks.support import layers as module_layers
 from triton_repo_builder.tasks.support.layers import Layer
 from triton_repo_builder.tasks.support.prompts import Prompt
 from triton_repo_builder.tasks.support.reference import unit_length
-from triton_repo_builder.tasks.task import Arrays, Kind, TaskPlan, by_rank
+from triton_repo_builder.tasks.task import Arrays, Kind, TaskPlan, architecture, by_rank
 
 NAME = "embedding"
 KIND = Kind.TEXT
@@ -29,20 +29,27 @@ POOLER = "pooler_output"
 TOKENS = ("last_hidden_state", "token_embeddings", "hidden_states", "output")
 DENSE = "dense_vecs"
 """BGE-M3's sentence embedding; its other outputs are sparse_vecs and colbert_vecs."""
-POOLED = ("sentence_embedding", "text_embeds", "pooled", "embedding", "embeddings", DENSE)
-
-PROJECTED = ("text_embeds",)
+PROJECTED = ("text_embeds", "text_features")
 """Of a model of two towers, which sentence-transformers' files do not describe."""
+POOLED = ("sentence_embedding", *PROJECTED, "pooled", "embedding", "embeddings", DENSE)
+UNKNOWN_COUNT = (
+    "unknown tokens count, as in sentence-transformers; encode of model2vec itself leaves them out"
+)
+TOWERS = ("ModelWithProjection",)
+"""Ends of the architectures whose one output is such a vector, whatever the export calls it."""
 
 
 def fits(source: Source) -> bool:
-    """A sentence-transformers folder, or a model that gives token vectors."""
+    """A sentence-transformers folder, or a model that gives token vectors or pooled ones."""
     signature = source.signature
-    if signature.output("sentence_embedding") or saved_modules.modules(source):
+    if signature.output("sentence_embedding") or source.skeleton.flat or saved_modules.modules(source):
         return True
     if _pools_itself(source):
         return True
-    return bool(_tokens(source, TOKENS) or _candidates(source)) and not signature.output(head_output.LOGITS)
+    if signature.output(head_output.LOGITS):
+        return False
+    tower = architecture(source, *TOWERS) and by_rank(signature, 2)
+    return bool(_tokens(source, TOKENS) or _candidates(source) or _pooled(source, POOLED) or tower)
 
 
 def plan(source: Source, options: BuildOptions) -> TaskPlan:
@@ -51,10 +58,9 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         raise usage(
             "pooling", f"'{options.pooling}' is unknown", f"use one of {', '.join(heads_pooling.POOLINGS)}"
         )
-    signature = source.signature
+    signature, model_type = source.signature, source.config.get("model_type")
     names = (*POOLED, POOLER) if _pools_itself(source) else POOLED
-    named = filter(None, map(signature.output, names))
-    pooled = next((spec for spec in named if spec.shape is None or len(spec.shape) == 2), None)
+    pooled = _pooled(source, names)
     if pooled is None and _tokens(source, TOKENS) is None and not _candidates(source):
         pooled = by_rank(signature, 2)
         pooled = None if pooled is not None and pooled.name.endswith(head_output.LOGITS) else pooled
@@ -78,10 +84,12 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         full = module_layers.width(layers, pooled.dims[-1] if pooled.shape else -1)
         keep = _keep(source, options, full)
         # Pooled by the model itself; normalising a normalised vector changes nothing.
-        left = () if pooled.name in (*PROJECTED, POOLER) else saved_modules.left_behind(source, options)
+        projected = pooled.name in (*PROJECTED, POOLER) or architecture(source, *TOWERS)
+        left = () if projected else saved_modules.left_behind(source, options)
         if pooled.name == DENSE and (others := [s.name for s in signature.outputs if s.name != DENSE]):
             left = (*left, f"output '{DENSE}' is served; {', '.join(others)}: --raw-output serves them all")
         left = (*left, *modality.note(source), *saved_modules.own_code(source))
+        left = (*left, *((UNKNOWN_COUNT,) if source.skeleton.flat and model_type == "model2vec" else ()))
         return _task(
             pooled.name, pooled.shape, None, layers, normalise, signature.opset, prompt, keep, left=left
         )
@@ -114,6 +122,12 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     return _task(
         tokens.name, tokens.shape, pooling, layers, normalise, signature.opset, prompt, keep, skip, left
     )
+
+
+def _pooled(source: Source, names: tuple[str, ...]) -> TensorSpec | None:
+    """The output of one vector for each text, by its name."""
+    named = filter(None, map(source.signature.output, names))
+    return next((spec for spec in named if spec.shape is None or len(spec.shape) == 2), None)
 
 
 def _pools_itself(source: Source) -> bool:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from triton_repo_builder.graph.heads import image
 from triton_repo_builder.plan.model import Head, TensorPlan
+from triton_repo_builder.read import timm_config
 from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.tasks.support import head_output, labels, vision
@@ -34,7 +35,10 @@ def fits(source: Source) -> bool:
     if source.config.get("architectures"):
         return bool(architecture(source, *ARCHITECTURES)) and head_output.find_labels(source, 2) is not None
     outputs = source.signature.outputs
-    named = source.signature.output("logits") is not None or bool(head_output.id2label(source.config))
+    stated = head_output.id2label(source.config) or timm_config.settings(source.config)
+    named = source.signature.output("logits") is not None or bool(stated)
+    if timm_config.headless(source.config):
+        return False
     return named and len(outputs) == 1 and len(outputs[0].shape or ()) == 2
 
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph.heads import image
 from triton_repo_builder.plan.model import Head, TensorPlan
+from triton_repo_builder.read import timm_config
 from triton_repo_builder.read.options import BuildOptions, usage
 from triton_repo_builder.read.signature import TensorSpec
 from triton_repo_builder.read.source import Source
@@ -29,7 +30,8 @@ HIDDEN = "last_hidden_state"
 
 def fits(source: Source) -> bool:
     """Images in, and one of the outputs that vision models give their vectors by."""
-    return vision.images(source) and any(source.signature.output(name) for name in (*POOLED, HIDDEN))
+    named = any(source.signature.output(name) for name in (*POOLED, HIDDEN))
+    return vision.images(source) and (named or _features(source) is not None)
 
 
 def plan(source: Source, options: BuildOptions) -> TaskPlan:
@@ -76,6 +78,7 @@ def _pooled(source: Source, options: BuildOptions) -> tuple[TensorSpec, str]:
         return hidden, options.pooling
     named = (spec for name in POOLED if (spec := signature.output(name)))
     pooled = next((spec for spec in named if len(spec.shape or ()) in (2, 4)), None)
+    pooled = pooled or _features(source)
     if pooled is not None:
         return pooled, "pooler"
     if hidden is not None and len(hidden.shape or ()) == 4 and options.pooling is None:
@@ -103,6 +106,13 @@ def _pooled(source: Source, options: BuildOptions) -> tuple[TensorSpec, str]:
         if tokens
         else "use --task tensor to serve it as it is",
     )
+
+
+def _features(source: Source) -> TensorSpec | None:
+    """The vector of timm's models without classes, which their exports call as they like."""
+    outputs = source.signature.outputs
+    alone = len(outputs) == 1 and len(outputs[0].shape or ()) == 2
+    return outputs[0] if alone and timm_config.headless(source.config) else None
 
 
 def _check_pooler(source: Source) -> None:

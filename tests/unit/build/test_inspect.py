@@ -52,3 +52,10 @@ def test_what_a_build_would_stumble_over_is_shown_not_raised(tmp_path: Path) -> 
 def test_what_cannot_be_read_is_raised(tmp_path: Path) -> None:
     with pytest.raises(TrbError):
         inspect.inspect(tmp_path / "absent.onnx")
+
+
+def test_flat_tokens_are_shown_as_the_file_has_them() -> None:
+    static = Path(__file__).resolve().parents[2] / "data" / "models" / "embedding" / "static"
+    shown = inspect.inspect(static)
+    assert [spec.name for spec in shown.source.signature.inputs] == ["input_ids", "offsets"]
+    assert (shown.task, shown.max_length, shown.max_length_from) == ("embedding", 256, "tokenizer.json")

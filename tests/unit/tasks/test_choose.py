@@ -10,6 +10,7 @@ import tiny_onnx as t
 from triton_repo_builder import tasks
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph import reader
+from triton_repo_builder.read.options import BuildOptions
 from triton_repo_builder.read.source import Given
 from triton_repo_builder.tasks.task import takes_text
 
@@ -105,3 +106,27 @@ def test_an_input_that_no_tokenizer_fills_is_named(tmp_path: Path) -> None:
     assert chosen(tmp_path) == ("tensor", why)
     with pytest.raises(TrbError, match=r"does not apply to task tensor .a tokenizer cannot fill its input"):
         tiny.make(tmp_path, tmp_path / "out", pooling="mean")
+
+
+@pytest.mark.parametrize(
+    ("output", "config"),
+    [
+        ("text_embeds", {"architectures": ["CLIPTextModelWithProjection"], "projection_dim": 8}),
+        ("text_features", {"architectures": ["CLIPModel"]}),
+        ("pooler_output", {"model_type": "clip_text_model"}),
+        ("output", {"architectures": ["ClapTextModelWithProjection"]}),
+        ("embeddings", {}),
+    ],
+)
+def test_one_vector_for_each_text_is_an_embedding(
+    output: str, config: dict[str, Any], tmp_path: Path
+) -> None:
+    tiny.describe(tmp_path, **config)
+    inputs = [t.tensor(name, ["n", "s"], t.INT64) for name in ("input_ids", "attention_mask")]
+    (tmp_path / "model.onnx").write_bytes(t.model([], inputs, [t.tensor(output, ["n", 8])]))
+    task, _ = chosen(tmp_path)
+    assert task == "embedding"
+    made = tasks.TASKS[task].plan(reader.read_source(tmp_path), BuildOptions(model=tmp_path))
+    assert dict(made.facts) == {"pooling": "in the model", "normalize": False}
+    # Nothing but sentence-transformers' own files could say more, and a tower of CLIP has none.
+    assert bool(made.notes) == (output == "embeddings")

@@ -327,3 +327,59 @@ def test_a_segmenter_is_no_embedder(tmp_path: Path, output: Path) -> None:
         build(folder, output, task="image-embedding")
     (folder / "config.json").unlink()
     assert "and no config.json names its labels: served as plain tensors" in chosen(folder)[1]
+
+
+@pytest.mark.parametrize("name", ["pixel_values", "input", "images"])
+def test_channels_that_the_export_leaves_open(name: str, tmp_path: Path, output: Path) -> None:
+    folder = tiny_images.folder(tmp_path / "m")
+    model = onnx.load(folder / "model.onnx")
+    (pixels,) = model.graph.input
+    for dim, axis in zip(pixels.type.tensor_type.shape.dim, ("n", "num_channels", "h", "w"), strict=True):
+        dim.dim_param = axis
+    onnx.save(model, folder / "model.onnx")
+    tiny.rename(folder / "model.onnx", {"pixel_values": name})
+    assert chosen(folder) == ("image-classification", "")
+    wheel = (tiny_images.wheel(tmp_path / "p.whl"),)
+    made = tiny.make(folder, output, golden=True, pillow_wheel=wheel)
+    assert f"dims: [3, {tiny_images.SIZE}, {tiny_images.SIZE}]" in tiny.config(made, "m_model")
+    config = json.loads((folder / "config.json").read_text())
+    tiny.put_json(folder / "config.json", {**config, "num_channels": 1})
+    with pytest.raises(TrbError) as caught:
+        tiny.make(folder, output, pillow_wheel=wheel)
+    assert caught.value.code is Code.UNSUPPORTED_MODEL
+    assert caught.value.message == (
+        "num_channels is 1, and an image file gives three channels: red, green and blue"
+    )
+
+
+@pytest.mark.parametrize("name", ["input_features", "input_values"])
+def test_sounds_of_four_axes_are_no_images(name: str, tmp_path: Path) -> None:
+    shape: list[str | int] = ["n", "num_channels", "h", "w"]
+    content = t.model([], [t.tensor(name, shape)], [t.tensor("logits", ["n", 4])])
+    folder = tiny_images.folder(tmp_path / "m")
+    (folder / "model.onnx").write_bytes(content)
+    assert chosen(folder)[0] == "tensor"
+
+
+@pytest.mark.parametrize(
+    ("more", "output", "message"),
+    [
+        (
+            "bbox",
+            "logits",
+            "this is layoutlmv3: it reads pages ('bbox': where each word is, as OCR finds it)",
+        ),
+        ("", "pred_boxes", "this is layoutlmv3: it finds objects by texts ('pred_boxes')"),
+    ],
+)
+def test_texts_and_images_that_are_no_towers(more: str, output: str, message: str, tmp_path: Path) -> None:
+    inputs = [t.tensor("input_ids", ["b", "n"], t.INT64), t.tensor("pixel_values", ["b", 3, 8, 8])]
+    inputs += [t.tensor(more, ["b", "n", 4], t.INT64)] if more else []
+    folder = tiny_images.folder(tmp_path / "m", config={"model_type": "layoutlmv3"})
+    content = t.model([], inputs, [t.tensor(output, ["b", "n", 4])])
+    (folder / "model.onnx").write_bytes(content)
+    with pytest.raises(TrbError) as caught:
+        chosen(folder)
+    assert caught.value.code is Code.UNSUPPORTED_MODEL
+    assert caught.value.message.startswith(message)
+    assert chosen(folder, "tensor") == ("tensor", "")

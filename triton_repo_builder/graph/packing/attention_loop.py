@@ -21,9 +21,9 @@ from triton_repo_builder.plan.tensors import ROW_LENGTHS
 COUNT = "run_count"
 """How many runs attention has: the blocks of all groups."""
 STARTS, ENDS, LENGTHS = "key_starts", "key_ends", "key_places"
-"""Of each run the first token of its keys, the one after the last, how many of each row: INT64 [runs, 1]."""
+"""Keys of each run: the first token, the one after the last, how many of each row. INT64 [runs, 1]."""
 QUERY_STARTS, QUERY_ENDS, QUERY_LENGTHS = "query_starts", "query_ends", "query_places"
-"""The same of its queries."""
+"""Queries of each run, likewise."""
 KEYS, QUERY = (STARTS, ENDS, LENGTHS), (QUERY_STARTS, QUERY_ENDS, QUERY_LENGTHS)
 MOST_SCORES = 1 << 23
 """Scores of a run, all heads together: 32 MiB in float32. More are slower (docs/design.md)."""

@@ -17,7 +17,7 @@ from triton_repo_builder.read.source import Source
 LOGITS = "logits"
 FEATURES = re.compile(
     r"(encoder_|decoder_)?(last_)?hidden_states?(\W\d+)?|pooler_output|pooled(_output)?|contextual"
-    r"|(sentence|token|text|image|word)_embed(ding)?s?|embeddings?"
+    r"|(sentence|token|text|image|word)_(embed(ding)?s?|features)|embeddings?"
 )
 """Names that exporters give to what comes before a head."""
 SCORES = re.compile(r"(^|_)(logits?|scores?|predictions?)$")

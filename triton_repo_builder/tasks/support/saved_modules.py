@@ -115,10 +115,10 @@ def described(source: Source, *, pooled: str | None = None, feature: str = modul
     """
     listed = [module for module in _pooling_modules(source) if kind(module) not in NOTHING]
     kinds = [kind(module) for module in listed]
-    others = set(kinds) - {"Transformer", "Normalize"}
+    others = set(kinds) - {"Transformer", tokenizer.STATIC, "Normalize"}
     if pooled and (pooled == module_layers.POOLED or "Pooling" in kinds or not others):
         return Described(normalise=kinds[-1:] == ["Normalize"])
-    pooling: str | None = None
+    pooling: str | None = None if pooled or tokenizer.STATIC not in kinds else "mean"
     layers: list[Layer] = []
     for module in listed:
         name = kind(module)
@@ -150,7 +150,7 @@ def _own(module: Mapping[str, Any]) -> str:
 def _known(module: Mapping[str, Any]) -> bool:
     """Whether a module is one that ``described`` reads; a class of the model's own may do anything."""
     read = ("Pooling", "Dense", "LayerNorm", "Normalize")
-    return kind(module) == "Transformer" or (kind(module) in read and not _own(module))
+    return kind(module) in ("Transformer", tokenizer.STATIC) or (kind(module) in read and not _own(module))
 
 
 def _inside(source: Source) -> str:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from triton_repo_builder.dtypes import FP16, FP32
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.read import image_processor, ultralytics
+from triton_repo_builder.read import image_processor, input_constants, ultralytics
 from triton_repo_builder.read.signature import ModelSignature, TensorSpec
 from triton_repo_builder.read.source import Source
 
 NAME = "pixel_values"
+SOUNDS = ("input_features", "input_values")
+"""Which may have four axes, too (CLAP)."""
 SCORES = "logits_per_image"
 """The output of both towers that compares them."""
+WORD_BOXES, FOUND_BOXES = "bbox", "pred_boxes"
+"""An input of LayoutLM's kind, and an output of OWL-ViT's."""
 ONE_TOWER = (
     "for labels of images export it for zero-shot-image-classification (output logits_per_image) and put its "
     "tokenizer.json beside it; for embeddings export one tower for each endpoint (transformers: "
@@ -20,13 +24,16 @@ ONE_TOWER = (
 
 
 def image_input(signature: ModelSignature) -> TensorSpec | None:
-    """The only input, if it can be images: floats, [batch, 3, rows, columns] or [batch, rows, columns, 3]."""
+    """The only input, if it can be images: floats, [batch, 3, rows, columns] or [batch, rows, columns, 3].
+
+    optimum leaves the channels open.
+    """
     if len(signature.inputs) != 1:
         return None
     spec = signature.inputs[0]
     if spec.dtype not in (FP32, FP16) or len(spec.dims) != 4:
         return None
-    fits = 3 in (spec.dims[1], spec.dims[3]) or (spec.name == NAME and spec.dims[1] == -1)
+    fits = 3 in (spec.dims[1], spec.dims[3]) or (spec.dims[1] == -1 and spec.name not in SOUNDS)
     return spec if fits else None
 
 
@@ -52,11 +59,14 @@ def check(source: Source, task: str) -> None:
     check_towers(source)
     if image_input(source.signature) is None:
         names = ", ".join(spec.name for spec in source.signature.inputs)
+        fits = image_input(input_constants.without(source.signature)) is not None
+        given = input_constants.hint(source.signature) if fits else ""
+        once = f"give it once, {given}, or " if given else ""
         raise TrbError(
             Code.TASK_UNCLEAR,
             f"{task} needs one input of images [batch, 3, rows, columns], the model takes {names}",
             where=str(source.path),
-            remedy="export the vision model alone, or use --task tensor",
+            remedy=f"{once}export the vision model alone, or use --task tensor",
         )
     if not images(source):
         raise TrbError(
@@ -75,6 +85,7 @@ def towers(signature: ModelSignature) -> bool:
 def check_towers(source: Source) -> None:
     """``TrbError`` for a graph that wants a text and an image in every request."""
     if towers(source.signature):
+        _check_more(source)
         check_files(source)
         raise TrbError(
             Code.TASK_UNCLEAR,
@@ -82,6 +93,22 @@ def check_towers(source: Source) -> None:
             where=str(source.path),
             remedy=ONE_TOWER,
         )
+
+
+def _check_more(source: Source) -> None:
+    """``TrbError`` for a graph of texts and images that is none of CLIP's kind: it reads or finds boxes."""
+    boxes = source.signature.input(WORD_BOXES) is not None
+    if not boxes and source.signature.output(FOUND_BOXES) is None:
+        return
+    reads = f"it reads pages ('{WORD_BOXES}': where each word is, as OCR finds it), and trb has no OCR"
+    finds = f"it finds objects by texts ('{FOUND_BOXES}'), and no task of trb does"
+    kind = str(source.config.get("model_type", ""))
+    raise TrbError(
+        Code.UNSUPPORTED_MODEL,
+        (f"this is {kind}: " if kind else "") + (reads if boxes else finds),
+        where=str(source.path),
+        remedy="use --task tensor, and make its inputs in the client with transformers' processor",
+    )
 
 
 def check_files(source: Source) -> None:

@@ -1,0 +1,75 @@
+"""timm's config.json: the steps of ``timm.data.create_transform(is_training=False)``, and the labels.
+
+https://github.com/huggingface/pytorch-image-models: timm/data/config.py and transforms_factory.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+FILE = "config.json"
+KIND = "timm"
+NESTED = "pretrained_cfg"
+INPUT_SIZE = (3, 224, 224)
+CROP, INTERPOLATION = 0.875, "bicubic"
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""timm's defaults, where a file says nothing."""
+
+
+def settings(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Preprocessing in a config.json of timm, before 2022 beside the rest; empty for another file."""
+    if not isinstance(document.get("architecture"), str):
+        return {}
+    if isinstance(nested := document.get(NESTED), dict):
+        return nested
+    older = "input_size" in document and "mean" in document and not document.get("architectures")
+    return document if older else {}
+
+
+def steps(stated: Mapping[str, Any]) -> dict[str, Any]:
+    """The steps in the words of ``ImageSpec``. Raises ValueError and the like for what is not supported."""
+    channels, height, width = map(int, stated.get("input_size") or INPUT_SIZE)
+    if channels != 3:
+        raise ValueError(f"its images have {channels} channels instead of 3")
+    share = float(stated.get("crop_pct") or CROP)
+    mode = str(stated.get("crop_mode") or "center")
+    if not 0 < share <= 1:
+        raise ValueError(f"a crop_pct of {share:.6g} is not supported, only a share of the image up to 1")
+    if mode not in ("center", "squash"):
+        raise ValueError(f"the crop_mode '{mode:.40}' is not supported")
+    rows, columns = math.floor(height / share), math.floor(width / share)
+    if mode == "center" and rows != columns:
+        raise ValueError(f"images of {height} x {width}, not a square, need the crop_mode squash")
+    return {
+        "resize": {"shortest_edge": rows} if mode == "center" else {"height": rows, "width": columns},
+        "crop": (height, width),
+        "filter": str(stated.get("interpolation") or INTERPOLATION),
+        "mean": _channels(stated.get("mean") or MEAN),
+        "std": _channels(stated.get("std") or STD),
+    }
+
+
+def _channels(stated: Any) -> tuple[float, ...]:
+    numbers = tuple(map(float, stated))
+    if len(numbers) != 3:
+        raise ValueError(f"{len(numbers)} channels instead of 3")
+    return numbers
+
+
+def described(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """config.json with timm's labels in the words of transformers, as its TimmWrapperConfig has them."""
+    if not settings(config):
+        return config
+    names = config.get("label_names") or settings(config).get("labels")
+    listed = names if isinstance(names, list) and all(isinstance(name, str) for name in names) else []
+    count = config.get("num_classes")
+    more: dict[str, Any] = {"num_labels": count} if isinstance(count, int) and count > 0 else {}
+    return {**config, **more, **({"id2label": dict(enumerate(listed))} if listed else {})}
+
+
+def headless(config: Mapping[str, Any]) -> bool:
+    """Whether it is a model without classes, which gives its features."""
+    stated = settings(config)
+    return bool(stated) and config.get("num_classes", stated.get("num_classes")) == 0
