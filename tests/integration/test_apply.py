@@ -215,6 +215,7 @@ def test_a_full_disk_and_a_server_that_ends_are_named(revisions: Path, tmp_path:
             assert contents(root) == before
 
 
+@pytest.mark.slow
 def test_another_interface_needs_an_interruption(root: Path, tmp_path: Path) -> None:
     # Three labels become five: the step's old and new configuration cannot be loaded at once.
     tiny.put(tiny.classifier(tmp_path / "five" / "sentiment", labels=5), tmp_path / "repo", golden=True)
@@ -246,6 +247,7 @@ def test_it_takes_the_folder_that_the_server_reads(root: Path, revisions: Path, 
         assert repository.read(root).model("net") is not None
 
 
+@pytest.mark.slow
 def test_a_model_of_your_own_in_the_way_is_not_called_an_edit(root: Path, revisions: Path) -> None:
     mine = Path(shutil.copytree(revisions / "two" / "net", root / "net")) / CONFIG
     with serve(root) as server:
@@ -271,6 +273,7 @@ def test_nothing_is_changed_where_smoke_could_not_ask(revisions: Path, root: Pat
         assert dry.returncode == Code.FAILED_CHECKS.exit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["none", "poll"])
 def test_a_server_that_loads_nothing_on_request_is_left_alone(
     mode: str, revisions: Path, root: Path, tmp_path: Path

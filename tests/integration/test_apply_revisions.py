@@ -42,6 +42,7 @@ def tokenizers(names: set[str]) -> set[str]:
     return {name for name in names if name.startswith("tokenizer_")}
 
 
+@pytest.mark.slow
 def test_a_shared_tokenizer_stays_as_long_as_it_is_used(revisions: Path, tmp_path: Path) -> None:
     root = Path(shutil.copytree(revisions / "one", tmp_path / "served"))
     with serve(root) as server:

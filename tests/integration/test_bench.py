@@ -469,6 +469,7 @@ def test_goodput_counts_only_what_came_in_time(server: serve.RunningServer, fold
     assert 0 <= level.goodput < level.throughput
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("timeout", [0.001, 0.025])
 def test_a_short_timeout_bounds_requests_alone(
     server: serve.RunningServer, folder: Path, timeout: float

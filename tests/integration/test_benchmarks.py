@@ -31,6 +31,7 @@ def commit(folder: Path) -> str:
     ).strip()
 
 
+@pytest.mark.slow
 def test_a_page_names_the_commit_that_was_measured(tmp_path: Path) -> None:
     assert commit(tmp_path) == "unknown", "no repository"
     git = ["git", *QUIET, "-C", str(tmp_path)]
@@ -53,6 +54,7 @@ SHARED = {"common.py", "classifier.py"}
 SCRIPTS = sorted({file.name for file in (ROOT / "benchmarks").glob("*.py")} - SHARED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_script_explains_itself_and_does_nothing_else(script: str, tmp_path: Path) -> None:
     """Also where what it measures with is not installed: the encoder's torch is in another environment."""

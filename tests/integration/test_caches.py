@@ -60,6 +60,7 @@ def test_an_answer_comes_from_the_response_cache(server: tuple[Any, Path]) -> No
     assert after["answers"].cached == 1
 
 
+@pytest.mark.slow
 def test_bench_shows_what_was_found(server: tuple[Any, Path], tmp_path: Path) -> None:
     running, repository = server
     urls = (

@@ -152,6 +152,7 @@ def test_github_actions(checkout: Path, path: Path) -> None:
     assert (checkout / "asked").read_text() == f"pr comment 12 --body-file comment.md\n{comment}"
 
 
+@pytest.mark.slow
 def test_gitlab(checkout: Path, path: Path, notes: tuple[str, list[bytes]]) -> None:
     assert shutil.which("curl")
     url, taken = notes

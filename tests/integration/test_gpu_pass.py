@@ -63,6 +63,7 @@ def test_answers_are_those_of_the_reference(output: Path, name: str) -> None:
     assert max(found["largest_difference"].values()) <= found["tolerance"]
 
 
+@pytest.mark.slow
 @pytest.mark.server
 def test_a_wrong_answer_in_the_reference_is_noticed(output: Path, tmp_path: Path) -> None:
     answers = result(output, "answers")
@@ -131,6 +132,7 @@ def test_what_holds_is_kept_and_again_repeats_it(tmp_path: Path) -> None:
     assert "reference      to do" in gpu("--device", "cpu", "--small", "--output", tmp_path, "--list")
 
 
+@pytest.mark.slow
 @pytest.mark.server
 def test_a_pass_that_is_interrupted_says_so_and_is_taken_up(tmp_path: Path) -> None:
     # What was started in the background ignores SIGINT, and so would all that it starts.

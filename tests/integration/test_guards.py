@@ -29,6 +29,7 @@ def repository(tmp_path: Path) -> Path:
     return whole(tmp_path / "repository")
 
 
+@pytest.mark.slow
 def test_nothing_stays_of_a_trb_that_is_killed_while_it_starts(tmp_path: Path, repository: Path) -> None:
     for step in range(8):
         running = Serve(tmp_path, repository, "--json")

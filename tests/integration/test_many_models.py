@@ -170,6 +170,7 @@ def test_nothing_loaded_at_start(tmp_path: Path, repository: Path) -> None:
         assert trb(tmp_path, "stop", "--all").returncode == 0
 
 
+@pytest.mark.slow
 def test_failures_are_named_with_their_cause_and_cost_nothing_else(tmp_path: Path) -> None:
     root = tmp_path / "user's repo"
     python(root, "step")
@@ -205,6 +206,7 @@ def test_failures_are_named_with_their_cause_and_cost_nothing_else(tmp_path: Pat
         assert running.process.poll() is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seen", [True, False])
 def test_the_watch_knows_models_that_were_loaded_later(tmp_path: Path, seen: bool) -> None:
     """Also if the watch was too slow to see the process before it ended."""

@@ -213,6 +213,7 @@ def test_a_version_with_wrong_answers_is_taken_back(repo: Path) -> None:
     assert after == before
 
 
+@pytest.mark.slow
 def test_a_version_that_does_not_load_changes_nothing(repo: Path) -> None:
     # Recorded as it is, so that only the server can find out.
     change(repo, "sentiment_model/2/model.onnx", b"no model")
@@ -269,6 +270,7 @@ def test_a_preflight_keeps_a_bad_version_from_the_server(repo: Path, what: str) 
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("completing", [False, True])
 def test_without_a_preflight_a_process_that_dies_is_noticed_at_once(repo: Path, completing: bool) -> None:
     change(repo, "sentiment_tokenizer/2/model.py", DEADLY)

@@ -90,6 +90,7 @@ def test_the_repository_is_as_before_if_the_server_dies(repo: Path) -> None:
     assert contents(repo) == before
 
 
+@pytest.mark.slow
 def test_a_disk_that_fails_at_the_last_step_takes_the_server_back_too(
     repo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,6 +137,7 @@ def test_the_second_of_two_promotions_says_so(repo: Path, monkeypatch: pytest.Mo
     assert contents(repo) == before
 
 
+@pytest.mark.slow
 def test_the_endpoint_is_ready_all_the_time(repo: Path) -> None:
     with serve(repo) as server:
         with Probe(server.urls.http, "/v2/models/sentiment/ready") as endpoint:

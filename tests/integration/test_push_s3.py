@@ -122,6 +122,7 @@ def test_damage_and_absence_are_sent_again_the_rest_is_not(
 
 
 # Of seven writes: among the files, before the index, before the pointer.
+@pytest.mark.slow
 @pytest.mark.parametrize("arrived", [2, 5, 6])
 def test_a_push_that_is_killed_goes_on_and_readers_see_the_old_revision_until_it_is_whole(
     tmp_path: Path, address: str, repository: Path, arrived: int
@@ -563,6 +564,7 @@ def test_in_the_background_models_come_and_go(
     made.until(lambda: not list((tmp_path / "tmp").glob("trb-*/")))
 
 
+@pytest.mark.slow
 @pytest.mark.server
 def test_smoke_proves_what_lies_in_the_bucket(
     tmp_path: Path, address: str, minilm_int8: Path, request: pytest.FixtureRequest

@@ -193,6 +193,7 @@ def test_interrupted_while_loading(tmp_path: Path, repository: Path) -> None:
         assert running.end(signal.SIGTERM) == 130
 
 
+@pytest.mark.slow
 def test_a_dead_stub_is_replaced_until_it_dies_too_often(tmp_path: Path, repository: Path) -> None:
     with serve(tmp_path, repository, "--json", "--restarts", "0") as running:
         running.ready()

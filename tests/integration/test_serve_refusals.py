@@ -98,6 +98,7 @@ def _warmed(repository: Path, name: str, index: int) -> None:
     (repository / name / "warmup" / "index").write_bytes(index.to_bytes(8, "little"))
 
 
+@pytest.mark.slow
 def test_a_failing_warm_up_is_named_whether_the_server_survives_it_or_not(tmp_path: Path) -> None:
     repository = tmp_path / "repository"
     _warmed(repository, "fails", 9)

@@ -134,6 +134,7 @@ def test_a_server_behind_a_url_is_left_as_it_was(root: Path, tmp_path: Path) -> 
     assert snapshot(root) == before
 
 
+@pytest.mark.slow
 def test_an_objective_that_nothing_meets(root: Path) -> None:
     before = snapshot(root)
     done = cli.call("tune", root, "--slo", "p99=5ms", "--window", "300ms", "--trials", "2")

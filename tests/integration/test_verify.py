@@ -190,6 +190,7 @@ def load_with_files(url: str, model: str, folder: Path, version: str) -> None:
         assert answer.status == 200
 
 
+@pytest.mark.slow
 def test_files_that_came_with_the_request_to_load(models: tuple[Path, Path], tmp_path: Path) -> None:
     """The folder and the configuration as loaded are the revision's; what runs is another model."""
     root = tmp_path / "served"

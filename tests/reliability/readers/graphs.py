@@ -41,15 +41,16 @@ def _weights(case: Path) -> None:
 
 def _onnx(case: Path) -> None:
     from triton_repo_builder import releases
-    from triton_repo_builder.graph import external_data, hidden, reader, shape_inference
+    from triton_repo_builder.graph import external_data, reader, shape_inference
     from triton_repo_builder.read import skeleton
+    from triton_repo_builder.runtime.onnxruntime_backend import ort_hidden
 
     path = case / "model.onnx"
     graph = skeleton.read(path)
     signature = reader.signature(graph)
     model = reader.load(graph)
     shape_inference.infer(model)
-    hidden.hide(model, releases.default())
+    ort_hidden.hide(model, releases.default().infers)
     if external_data.leaves(path, tuple(file.location for file in signature.external)):
         external_data.resolved(graph)
 

@@ -144,6 +144,7 @@ def test_a_million_requests_a_second_cost_no_more_than_a_thousand() -> None:
     assert many.p99 == pytest.approx(few.p99, rel=0.1)
 
 
+@pytest.mark.slow
 def test_the_fewest_replicas_meet_the_objective_and_one_percent_fewer_do_not() -> None:
     scenario = predict.Scenario(pattern="poisson", rps=1000)
     objective = Objective(percentile="p99", ms=50)

@@ -105,6 +105,7 @@ def calls(root: Path) -> int:
     return int(pstats.Stats(profile).total_calls)  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [inputs, parameters, chain, ring, steps, onnx_names, onnx_types, modules])
 def test_work_is_linear(make: Callable[[Path, int], None], tmp_path: Path) -> None:
     made = []

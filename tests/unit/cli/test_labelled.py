@@ -67,6 +67,7 @@ def tiny_tokenizer(model: Path) -> Any:
     return Tokenizer.from_file(str(model / "tokenizer.json"))
 
 
+@pytest.mark.slow
 def test_similar_texts_and_documents(exported: Path, tmp_path: Path) -> None:
     model = exported / "minilm_fp32"
     similar = [

@@ -126,6 +126,7 @@ def test_what_loses_too_much_is_reported_and_not_written(
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
+@pytest.mark.slow
 def test_sensitive_products_stay_in_float(outlier: Path, tmp_path: Path) -> None:
     done = optimize(outlier, "-o", tmp_path / "all", "--steps", "int8:per-row")
     assert "[accuracy-lost]" in done.stderr
@@ -162,6 +163,7 @@ def test_a_model_without_large_matrices_is_left_alone(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_what_is_quantised_already_is_left_alone(model: Path, tmp_path: Path) -> None:
     int8 = tmp_path / "int8"
     trb("optimize", str(model), "-o", str(int8), "--steps", "int8:per-row", "--max-drop", "0.5")
@@ -175,6 +177,7 @@ def test_a_place_that_cannot_be_written(place: str, model: Path) -> None:
     assert (done.returncode, "[output-not-writable]" in done.stderr) == (Code.OUTPUT_NOT_WRITABLE.exit, True)
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_nothing(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*arguments: Any, **options: Any) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -246,6 +249,7 @@ def test_what_is_there_is_not_replaced(model: Path, tmp_path: Path) -> None:
     assert tiny.tree(tmp_path / "out").keys() == {"mine"}
 
 
+@pytest.mark.slow
 def test_zero_neurons_are_cut_out_before_the_steps_and_single_zeros_are_named(
     exported: Path, tmp_path: Path
 ) -> None:
@@ -289,6 +293,7 @@ def convolutions(tmp_path: Path) -> Path:
     return tiny.save(tmp_path / "model.onnx", graph)
 
 
+@pytest.mark.slow
 def test_sensitive_convolutions_stay_in_float(convolutions: Path, tmp_path: Path) -> None:
     all_of_it = optimize(convolutions, "-o", tmp_path / "all", "--steps", "int8:static")
     assert "[accuracy-lost]" in all_of_it.stderr

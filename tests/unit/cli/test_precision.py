@@ -50,6 +50,7 @@ def test_int8_is_built_and_recorded(model: Path) -> None:
     assert "repository: unchanged" in build(model, "--precision", "int8").stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ratio", "taken"), [(2.0, True), (0.9, False)])
 def test_auto_takes_what_is_faster(
     ratio: float, taken: bool, model: Path, monkeypatch: pytest.MonkeyPatch
@@ -62,6 +63,7 @@ def test_auto_takes_what_is_faster(
     assert (kept in done.stderr) != taken
 
 
+@pytest.mark.slow
 def test_what_loses_too_much(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lost = Accuracy(measure="label agreement", mean=0.9)
     monkeypatch.setattr(run.accuracy, "compare", lambda *arguments: lost)

@@ -160,6 +160,7 @@ def test_what_was_loaded_is_loaded(case: Case, index: dict[str, tuple[str, str]]
     assert ("gone is no longer in the repository" in "".join(case.said)) == ("gone" in index)
 
 
+@pytest.mark.slow
 def test_a_repository_that_is_being_changed_is_waited_for(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
