@@ -51,7 +51,8 @@ def decides(graph: Skeleton) -> str:
     for node in nodes:
         if any(name in values for name in _conditions(node)):
             return f"its {_named(node)} is decided by values, for all rows of a batch at once"
-    reductions = [node for node in nodes if node.op_type.startswith(_REDUCTIONS) and node.input[0] in values]
+    reducing = (node for node in nodes if node.op_type.startswith(_REDUCTIONS))
+    reductions = [node for node in reducing if values.intersection(node.input[:1])]
     # Most graphs have none that matters, whatever its axes: their shapes need not be inferred.
     chosen = _chosen_by(nodes, reductions) and _chosen_by(nodes, _across(model, reductions))
     if chosen:
@@ -66,10 +67,10 @@ def _named(node: onnx.NodeProto) -> str:
 def _conditions(node: onnx.NodeProto) -> Iterator[str]:
     """Names of the conditions of an If or a Loop."""
     if node.op_type == "If":
-        yield node.input[0]
+        yield from node.input[:1]
     elif node.op_type == "Loop":
         yield from node.input[:2]
-        yield from (body.output[0].name for body in _bodies(node))
+        yield from (value.name for body in _bodies(node) for value in body.output[:1])
 
 
 def _chosen_by(
@@ -120,7 +121,7 @@ def _edges(node: onnx.NodeProto, bodies: Sequence[onnx.GraphProto]) -> Iterator[
             yield from zip(node.input, inputs, strict=False)
             yield from zip(outputs, inputs, strict=False)
     if node.op_type == "If":
-        yield from ((node.input[0], name) for name in node.output)
+        yield from ((condition, name) for condition in node.input[:1] for name in node.output)
 
 
 def _across(model: onnx.ModelProto, reductions: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:

@@ -8,6 +8,9 @@ from functools import cache
 
 import onnx
 
+ONNX = ("", "ai.onnx")
+"""Names of the standard domain."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Schema:
@@ -27,7 +30,7 @@ def schema(operator: str, version: int, domain: str) -> Schema | None:
     """The schema in that version of the operator set; None if there is none."""
     try:
         found = onnx.defs.get_schema(operator, version, domain)
-    except onnx.defs.SchemaError:
+    except (onnx.defs.SchemaError, TypeError):  # a name that is not UTF-8 comes as bytes
         return None
     attributes = found.attributes
     return Schema(
@@ -43,6 +46,17 @@ def schema(operator: str, version: int, domain: str) -> Schema | None:
 def _single(formal: Sequence[onnx.defs.OpSchema.FormalParameter]) -> int:
     options = [parameter.option == onnx.defs.OpSchema.FormalParameterOption.Single for parameter in formal]
     return options.index(False) if False in options else len(options)
+
+
+def damaged(model: onnx.ModelProto) -> str:
+    """The first node of the graph that is not as its standard operator has it; empty if all are."""
+    opset = next((entry.version for entry in model.opset_import if entry.domain in ONNX), 0)
+    for node in model.graph.node:
+        rules = schema(node.op_type, opset, "") if node.domain in ONNX else None
+        known = rules is not None and not fault(node, rules, opset)
+        if not node.output or (node.domain in ONNX and not known):
+            return f"{node.op_type} '{node.name}' is not as its operator has it"
+    return ""
 
 
 def fault(node: onnx.NodeProto, rules: Schema, version: int) -> str:

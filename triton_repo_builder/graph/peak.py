@@ -23,11 +23,11 @@ _IN_PLACE = {*query_blocks.ELEMENTWISE, "Relu", "Gelu", "Erf", "Pow"}
 
 
 class Peak:
-    """Of one graph."""
+    """The memory of one graph's runs; nothing is known of a damaged graph."""
 
     def __init__(self, model: onnx.ModelProto, *, blocks: bool, packed: bool = False) -> None:
         """``blocks``: whether attention runs in blocks of queries where it can; ``packed``: without masks."""
-        self._facts = Facts(model)
+        self._facts = Facts.of(model) or Facts(onnx.ModelProto())
         opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
         regions = query_blocks.find(self._facts, opset) if blocks or packed else ()
         self._blocked = {node.output[0] for region in regions for node in region.nodes[:-1]}
@@ -65,10 +65,17 @@ class Peak:
         if name in self._none:
             return 0
         dims = self._facts.dims.get(name, ())
-        kind = helper.tensor_dtype_to_np_dtype(self._facts.kinds.get(name) or onnx.TensorProto.FLOAT)
         count = prod(_sizes(dims, rows, tokens))
-        each: int = kind.itemsize
-        return each * (min(count, MOST_SCORES) if name in self._blocked else count)
+        count = min(count, MOST_SCORES) if name in self._blocked else count
+        return count * _bytes(self._facts.kinds.get(name, 0))
+
+
+def _bytes(kind: int) -> int:
+    """Of a number of that ONNX type, of FLOAT if it is none."""
+    try:
+        return int(helper.tensor_dtype_to_np_dtype(kind or onnx.TensorProto.FLOAT).itemsize)
+    except KeyError:
+        return 4
 
 
 def _sizes(dims: Dims, rows: int, tokens: int) -> list[int]:

@@ -130,10 +130,10 @@ def _backward(facts: Facts, inside: dict[str, onnx.NodeProto], last: onnx.NodePr
 def write(model: onnx.ModelProto) -> None:
     """Put every attention of the graph behind an ``If``: plain for short rows, in blocks for long ones."""
     opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
-    facts = Facts(model)
-    ids = next((name for name in ("input_ids", "attention_mask") if name in facts.inputs), "")
-    regions = list(find(facts, opset)) if ids else []
-    if regions:
+    facts = Facts.of(model)
+    ids = next((name for name in ("input_ids", "attention_mask") if facts and name in facts.inputs), "")
+    regions = list(find(facts, opset)) if facts and ids else []
+    if facts and regions:
         _Writer(facts, names.prefix(model.graph) + "blocks/").write(ids, regions)
 
 

@@ -88,9 +88,9 @@ def check(pair: Pair) -> Iterator[Finding]:
 
 
 def _scalar(pair: Pair) -> Iterator[Finding]:
-    if message := ort_rules.scalar(pair.context.name, pair.spec.name, pair.given, pair.full):
+    if message := ort_rules.scalar(pair.context.name, pair.spec.name, pair.given, pair.given):
         yield pair.finding("onnx-scalar", message)
-    elif pair.rows > 0:
+    elif pair.rows > 0 and pair.spec.shape is not None:
         message = f"'{pair.spec.name}' is a scalar: the model loads, and a batch of 2 fails (501)"
         yield pair.finding("onnx-scalar-batch", message)
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from triton_repo_builder.graph import names, shape_inference, walk
+from triton_repo_builder.graph import names, node_rules, shape_inference, walk
 from triton_repo_builder.graph.packing import sizes
 from triton_repo_builder.graph.packing.sizes import Dims
 
@@ -53,6 +53,16 @@ _MOVES = {
 
 class Facts:
     """Of the tensors of one graph, by name."""
+
+    @classmethod
+    def of(cls, model: onnx.ModelProto) -> Facts | None:
+        """The facts; None of a damaged graph, which ONNX Runtime refuses."""
+        if node_rules.damaged(model):
+            return None
+        try:
+            return cls(model)
+        except (IndexError, KeyError, TypeError, ValueError):  # tensors that are not of their type and size
+            return None
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self.graph = model.graph

@@ -19,7 +19,6 @@ from triton_repo_builder.graph.packing.attention import Attention
 from triton_repo_builder.graph.packing.facts import ROWS, TOKENS, Facts
 from triton_repo_builder.graph.packing.tokenwise import LEAD
 
-ONNX = ("", "ai.onnx")
 NEEDED_OPSET = 13
 """``Loop`` carries a sequence."""
 HEAVY = {"MatMul", "MatMulInteger", "Gemm", "Conv", "Einsum", "Softmax", "LayerNormalization"}
@@ -61,7 +60,10 @@ class Layout:
         """Of the graph of ``model``, which may be a skeleton."""
         if obstacle := _obstacle(model):
             return cls(facts=Facts(onnx.ModelProto()), obstacle=obstacle)
-        layout = cls(facts=Facts(model))
+        facts = Facts.of(model)
+        if facts is None:
+            return cls(facts=Facts(onnx.ModelProto()), obstacle="the graph is damaged")
+        layout = cls(facts=facts)
         layout._assign(attention.find(layout.facts))
         if layout.attentions:
             layout._need()
@@ -107,7 +109,7 @@ class Layout:
     def _looks_up(self, node: onnx.NodeProto) -> bool:
         """Rows of a constant table by ids: where tokens begin."""
         facts = self.facts
-        if node.op_type != "Gather" or node.domain not in ONNX:
+        if node.op_type != "Gather" or node.domain not in node_rules.ONNX:
             return False
         table, ids = node.input
         dims = facts.dims.get(ids, ())
@@ -177,14 +179,9 @@ class Layout:
 
 def _obstacle(model: onnx.ModelProto) -> str:
     """Of graphs that are not looked into."""
-    opset = next((entry.version for entry in model.opset_import if entry.domain in ONNX), 0)
+    opset = next((entry.version for entry in model.opset_import if entry.domain in node_rules.ONNX), 0)
     if opset < NEEDED_OPSET:
         return f"opset {opset} has no loop that carries a sequence"
     if model.functions or any(inner is not model.graph for inner in walk.graphs(model.graph)):
         return "the graph has functions, branches or loops"
-    for node in model.graph.node:
-        rules = node_rules.schema(node.op_type, opset, "") if node.domain in ONNX else None
-        known = rules is not None and not node_rules.fault(node, rules, opset)
-        if not node.output or (node.domain in ONNX and not known):
-            return f"{node.op_type} '{node.name}' is not as its operator has it"
-    return ""
+    return node_rules.damaged(model)
