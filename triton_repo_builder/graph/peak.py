@@ -7,6 +7,7 @@ may write over its own input, or only look at in another shape, takes no memory.
 
 from __future__ import annotations
 
+from functools import cache
 from math import prod
 
 import onnx
@@ -14,8 +15,7 @@ from onnx import helper
 
 from triton_repo_builder.graph import query_blocks
 from triton_repo_builder.graph.packing.attention_loop import MOST_SCORES
-from triton_repo_builder.graph.packing.facts import ROWS, TOKENS, Facts
-from triton_repo_builder.graph.packing.sizes import Dims
+from triton_repo_builder.graph.packing.facts import OF_TOKENS, TOKENS, Facts
 
 _LOOKS = {"Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity"}
 """Another shape of the same numbers."""
@@ -27,47 +27,60 @@ class Peak:
 
     def __init__(self, model: onnx.ModelProto, *, blocks: bool, packed: bool = False) -> None:
         """``blocks``: whether attention runs in blocks of queries where it can; ``packed``: without masks."""
-        self._facts = Facts.of(model) or Facts(onnx.ModelProto())
+        self._model = model
+        facts = Facts.of(model) or Facts(onnx.ModelProto())
         opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
-        regions = query_blocks.find(self._facts, opset) if blocks or packed else ()
+        regions = query_blocks.find(facts, opset) if blocks or packed else ()
         self._blocked = {node.output[0] for region in regions for node in region.nodes[:-1]}
-        pairs = {name for name, dims in self._facts.dims.items() if dims.count(TOKENS) > 1}
-        self.linear = not pairs
-        """Whether nothing grows with the square of a text's length."""
-        self._none = self._facts.constants | (pairs - self._blocked if packed else set())
+        pairs = {name for name, dims in facts.dims.items() if dims.count(TOKENS) > 1}
+        self._none = pairs - self._blocked if packed else set()
+        self.attends = any(node.op_type == "Softmax" for node in model.graph.node)
+        """Whether the graph has attention, whose work grows with the square of a text's length."""
 
+    @cache  # noqa: B019 - few, and no longer than the build
     def bytes(self, rows: int, tokens: int) -> int:
         """Of a run of ``rows`` of that many tokens."""
-        nodes = self._facts.graph.node
+        facts = Facts.of(_fixed(self._model, rows, tokens)) or Facts(onnx.ModelProto())
+        nodes = facts.graph.node
         owner: dict[str, str] = {}
         last: dict[str, int] = {}
         for place, node in enumerate(nodes):
-            if node.op_type in _LOOKS and node.input[0] not in self._facts.constants:
+            if node.op_type in _LOOKS and node.input[0] not in facts.constants:
                 owner[node.output[0]] = owner.get(node.input[0], node.input[0])
             for name in node.input:
                 last[owner.get(name, name)] = place
         live: dict[str, int] = {}
         most = 0
         for place, node in enumerate(nodes):
-            made = {
-                name: self._size(name, rows, tokens) for name in node.output if name and name not in owner
-            }
+            sizes = {name: self._size(facts, name) for name in node.output if name and name not in owner}
             read = {owner.get(name, name) for name in node.input}
             ending = [name for name in read if last[name] == place and name in live]
-            reused = node.op_type in _IN_PLACE and any(live[name] in made.values() for name in ending)
-            live |= made
-            most = max(most, sum(live.values()) - (max(made.values(), default=0) if reused else 0))
+            reused = node.op_type in _IN_PLACE and any(live[name] in sizes.values() for name in ending)
+            live |= sizes
+            most = max(most, sum(live.values()) - (max(sizes.values(), default=0) if reused else 0))
             for name in ending:
                 del live[name]
         return most
 
-    def _size(self, name: str, rows: int, tokens: int) -> int:
-        if name in self._none:
+    def _size(self, facts: Facts, name: str) -> int:
+        if name in facts.constants or name in self._none:
             return 0
-        dims = self._facts.dims.get(name, ())
-        count = prod(_sizes(dims, rows, tokens))
+        # Few sizes are unknown, with those of the inputs as numbers: they count as 1.
+        count = prod(dim if isinstance(dim, int) else 1 for dim in facts.dims.get(name, ()))
         count = min(count, MOST_SCORES) if name in self._blocked else count
-        return count * _bytes(self._facts.kinds.get(name, 0))
+        return count * _bytes(facts.kinds.get(name, 0))
+
+
+def _fixed(model: onnx.ModelProto, rows: int, tokens: int) -> onnx.ModelProto:
+    """The same graph for inputs of these sizes."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for value in copy.graph.input:
+        dims = value.type.tensor_type.shape.dim
+        if value.name in OF_TOKENS and len(dims) == 2:
+            for dim, size in zip(dims, (rows, tokens), strict=True):
+                dim.dim_value = size
+    return copy
 
 
 def _bytes(kind: int) -> int:
@@ -76,12 +89,3 @@ def _bytes(kind: int) -> int:
         return int(helper.tensor_dtype_to_np_dtype(kind or onnx.TensorProto.FLOAT).itemsize)
     except KeyError:
         return 4
-
-
-def _sizes(dims: Dims, rows: int, tokens: int) -> list[int]:
-    """A size that is not known is of rows in the first place, of tokens elsewhere."""
-    known = {ROWS: rows, TOKENS: tokens}
-    return [
-        dim if isinstance(dim, int) else known.get(dim or "", rows if axis == 0 else tokens)
-        for axis, dim in enumerate(dims)
-    ]

@@ -48,11 +48,11 @@ def decide(request: Request, padding: Padding, max_length: int | None, *, gpu: b
     blocks = in_loop and not packed and longest > LONG and request.options.accelerator == accelerator.NONE
     peak = Peak(reader.load(request.source.skeleton), blocks=blocks, packed=packed and in_loop)
     alone, machine = ARENA * peak.bytes(1, longest), request.machine.memory
-    most = 0 if padding.fixed.tokens or max_length or peak.linear else run
+    most = 0 if padding.fixed.tokens or max_length or not peak.attends else run
     notes = (f"a text of more than {run} tokens is refused (--run-tokens)",) if most else ()
     if machine and alone > SHARE * machine:
         most = _longest(peak, longest, SHARE * machine)
-        room = f"takes up to {described(alone)} beside the weights, and this machine has {described(machine)}"
+        room = f"takes about {described(alone)} beside the weights, and this machine has {described(machine)}"
         rest = f"a text of more than {most} tokens is refused (--max-length {most} cuts it instead)"
         notes = (f"one text of {longest} tokens {room}: {rest}",)
     rows = 0 if in_loop else _rows(run, longest, packed)

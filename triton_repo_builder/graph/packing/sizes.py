@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from math import prod
+from math import ceil, prod
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,11 @@ def of_output(node: onnx.NodeProto, dims: Mapping[str, Dims], values: Mapping[st
     """The sizes of the first output; None if they do not follow from those of the inputs."""
     kind = node.op_type
     first = dims.get(node.input[0]) if node.input else None
+    if kind == "Range":
+        return _counted([values.get(name) for name in node.input])
+    if kind == "ConstantOfShape":
+        shape = values.get(node.input[0])
+        return None if shape is None or _names(shape) else tuple(map(int, shape.reshape(-1)))
     if kind in _BROADCASTS:
         return _broadcast([dims.get(name) for name in node.input])
     if first is None:
@@ -75,6 +80,8 @@ def of_output(node: onnx.NodeProto, dims: Mapping[str, Dims], values: Mapping[st
         return tuple(first[place] for place in attribute(node, "perm", range(len(first))[::-1]))
     if kind in ("Unsqueeze", "Squeeze"):
         return _rearranged(kind, first, axes(node, 1, values))
+    if kind == "Concat":
+        return _joined([dims.get(name) for name in node.input], attribute(node, "axis", 0))
     if kind == "Slice":
         return _sliced(node, first, values)
     if kind in ("Reshape", "Expand"):
@@ -164,7 +171,7 @@ def _stated(node: onnx.NodeProto) -> Values | None:
 
 
 def _array(items: Sequence[Any] | Values) -> Values:
-    array = np.array(items, object)
+    array = np.array(items.tolist() if isinstance(items, np.ndarray | np.generic) else items, object)
     numbers = all(isinstance(item, int) for item in array.reshape(-1).tolist())
     return array.astype(np.int64) if numbers else array
 
@@ -201,6 +208,29 @@ def _broadcast(shapes: Sequence[Dims | None]) -> Dims | None:
         fixed = {size for size in larger if isinstance(size, int)}
         result.append(next(iter(fixed or larger)) if len(fixed or larger) == 1 else (None if larger else 1))
     return tuple(result)
+
+
+def _joined(parts: Sequence[Dims | None], axis: int) -> Dims | None:
+    """The sizes of a Concat whose parts are known by numbers."""
+    known = [[size for size in part if isinstance(size, int)] for part in parts if part is not None]
+    rank = len(known[0]) if known else 0
+    if len(known) < len(parts) or not -rank <= axis < rank:
+        return None
+    if any(len(sizes) != rank or len(part or ()) != rank for sizes, part in zip(known, parts, strict=True)):
+        return None
+    result = known[0]
+    result[axis] = sum(sizes[axis] for sizes in known)
+    return tuple(result)
+
+
+def _counted(bounds: Sequence[Values | None]) -> Dims | None:
+    """The size of a Range between numbers that are known."""
+    known = [bound for bound in bounds if bound is not None and bound.size == 1 and not _names(bound)]
+    numbers = [bound.item() for bound in known]
+    if len(numbers) < len(bounds) or len(numbers) != 3 or not numbers[2]:
+        return None
+    start, limit, step = numbers
+    return (max(0, ceil((limit - start) / step)),)
 
 
 def _rearranged(kind: str, dims: Dims, places: list[int] | None) -> Dims | None:
