@@ -153,7 +153,7 @@ def newest() -> Release:
 
 
 def older_inference() -> list[dict[str, tuple[int, str]]]:
-    """What older versions of ONNX Runtime do not infer, the newest of them first.
+    """Operators that older versions of ONNX Runtime do not infer, the newest of them first.
 
     Each by operators: the operator set from which on it holds, and ``rank`` or ``nothing``, which it infers.
     """

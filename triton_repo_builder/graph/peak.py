@@ -39,7 +39,7 @@ class Peak:
 
     @cache  # noqa: B019 - few, and no longer than the build
     def bytes(self, rows: int, tokens: int) -> int:
-        """Of a run of ``rows`` of that many tokens."""
+        """Compute it for a run of ``rows`` with ``tokens`` each."""
         facts = Facts.of(_fixed(self._model, rows, tokens)) or Facts(onnx.ModelProto())
         nodes = facts.graph.node
         owner: dict[str, str] = {}
@@ -72,7 +72,7 @@ class Peak:
 
 
 def _fixed(model: onnx.ModelProto, rows: int, tokens: int) -> onnx.ModelProto:
-    """The same graph for inputs of these sizes."""
+    """Fix the sizes of the inputs in a copy."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     for value in copy.graph.input:
@@ -84,7 +84,7 @@ def _fixed(model: onnx.ModelProto, rows: int, tokens: int) -> onnx.ModelProto:
 
 
 def _bytes(kind: int) -> int:
-    """Of a number of that ONNX type, of FLOAT if it is none."""
+    """Size of one number of that ONNX type; of FLOAT if there is no such type."""
     try:
         return int(helper.tensor_dtype_to_np_dtype(kind or onnx.TensorProto.FLOAT).itemsize)
     except KeyError:

@@ -28,7 +28,7 @@ KEYS, QUERY = (STARTS, ENDS, LENGTHS), (QUERY_STARTS, QUERY_ENDS, QUERY_LENGTHS)
 MOST_SCORES = 1 << 23
 """Scores of a run, all heads together: 32 MiB in float32. More are slower (docs/design.md)."""
 LEAST_PLACES = 16
-"""Of a block: with very few the keys are read too often, and a single one is summed in another order."""
+"""Smallest block: with fewer places the keys are read too often, and a single one sums in another order."""
 FIRST, STRIDE = "first_token", "token_stride"
 """Of each row its first token, and the way from one to the next, the number of rows: INT64 [rows]."""
 GROUPS = f"""
