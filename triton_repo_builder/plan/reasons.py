@@ -33,7 +33,9 @@ class Why(Enum):
 
     COMMON_LIMIT = "a common limit; a request may carry as many {items}"
     RUN_FITS = "so many of the longest texts take about {memory} beside the weights, padded to one length"
-    RUN_MEMORY = "a run takes about {memory} beside the weights; further texts go into another run"
+    RUN_MEMORY = (
+        "a run takes about {memory} beside the weights, in each instance; further texts go into another run"
+    )
     GPU_UNSEEN = "a start for a GPU that trb does not see here; measure"
     GPU_MEMORY_UNKNOWN = "a start: nvidia-smi does not tell the GPU's memory; measure"
     GPU_MEMORY_SHORT = "a start: it is a large model for {memory}; measure"

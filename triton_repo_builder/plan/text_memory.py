@@ -10,6 +10,7 @@ from triton_repo_builder.plan import accelerator
 from triton_repo_builder.plan.endpoint import Request
 from triton_repo_builder.plan.model import Rows
 from triton_repo_builder.plan.text_padding import Mode, Padding
+from triton_repo_builder.read.options import DEFAULT_MAX_BATCH_SIZE
 
 LONG = 1024
 """Tokens of a text above which its attention is worth taking in blocks of queries."""
@@ -39,7 +40,8 @@ class RunMemory:
 def decide(request: Request, padding: Padding, max_length: int | None, *, gpu: bool) -> RunMemory:
     """For a CPU; a GPU's memory bounds ``max_batch_size`` instead."""
     if gpu:
-        return RunMemory()
+        ignored = "--run-tokens has no effect on a GPU, which runs a whole batch at once"
+        return RunMemory(notes=(ignored,) if request.options.run_tokens else ())
     run = request.options.run_tokens or ragged.MOST
     longest = padding.fixed.tokens or max_length or run
     in_loop = padding.mode is Mode.RAGGED and padding.rows is not Rows.PADDED
@@ -49,6 +51,8 @@ def decide(request: Request, padding: Padding, max_length: int | None, *, gpu: b
     peak = Peak(reader.load(request.source.skeleton), blocks=blocks, packed=packed and in_loop)
     alone, machine = ARENA * peak.bytes(1, longest), request.machine.memory
     most = 0 if padding.fixed.tokens or max_length or not peak.attends else run
+    ignored = "--run-tokens has no effect: the graph does not put several texts into one run"
+    unused = (ignored,) if request.options.run_tokens and not cut else ()
     notes = (f"a text of more than {run} tokens is refused (--run-tokens)",) if most else ()
     if machine and alone > SHARE * machine:
         most = _longest(peak, longest, SHARE * machine)
@@ -57,21 +61,22 @@ def decide(request: Request, padding: Padding, max_length: int | None, *, gpu: b
         notes = (f"one text of {longest} tokens {room}: {rest}",)
     rows = 0 if in_loop else _rows(run, longest, packed)
     lengths = {longest, min(longest, ragged.WIDE)} if cut else {longest}
-    runs = [(_rows(run, length, packed) if cut else max(rows, 1), length) for length in lengths]
+    batch = request.options.max_batch_size or DEFAULT_MAX_BATCH_SIZE
+    runs = [(min(batch, _rows(run, length, packed)) if cut else max(rows, 1), length) for length in lengths]
     return RunMemory(
         run_tokens=run if cut else 0,
         bytes=ARENA * max(peak.bytes(*one) for one in runs),
         blocks=blocks,
         rows=rows,
         most_tokens=most,
-        notes=notes,
+        notes=(*unused, *notes),
     )
 
 
 def described(size: int) -> str:
     """Bytes, to two digits or so."""
     gib = size / (1 << 30)
-    return f"{gib:.0f} GiB" if gib >= 10 else f"{max(gib, 0.1):.1f} GiB"
+    return f"{gib:.0f} GiB" if gib >= 10 else f"{gib:.1f} GiB" if gib >= 0.1 else "0.1 GiB or less"
 
 
 def _rows(run: int, tokens: int, packed: bool) -> int:

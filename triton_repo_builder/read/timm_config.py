@@ -30,10 +30,10 @@ def settings(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def steps(stated: Mapping[str, Any]) -> dict[str, Any]:
     """The steps in the words of ``ImageSpec``. Raises ValueError and the like for what is not supported."""
-    channels, height, width = map(int, stated.get("input_size") or INPUT_SIZE)
+    channels, height, width = map(int, _numbers(stated, "input_size", INPUT_SIZE))
     if channels != 3:
         raise ValueError(f"its images have {channels} channels instead of 3")
-    share = float(stated.get("crop_pct") or CROP)
+    (share,) = _numbers({"crop_pct": [stated.get("crop_pct") or CROP]}, "crop_pct", (CROP,))
     mode = str(stated.get("crop_mode") or "center")
     if not 0 < share <= 1:
         raise ValueError(f"a crop_pct of {share:.6g} is not supported, only a share of the image up to 1")
@@ -46,16 +46,20 @@ def steps(stated: Mapping[str, Any]) -> dict[str, Any]:
         "resize": {"shortest_edge": rows} if mode == "center" else {"height": rows, "width": columns},
         "crop": (height, width),
         "filter": str(stated.get("interpolation") or INTERPOLATION),
-        "mean": _channels(stated.get("mean") or MEAN),
-        "std": _channels(stated.get("std") or STD),
+        "mean": _numbers(stated, "mean", MEAN),
+        "std": _numbers(stated, "std", STD, least=1e-6),
     }
 
 
-def _channels(stated: Any) -> tuple[float, ...]:
-    numbers = tuple(map(float, stated))
-    if len(numbers) != 3:
-        raise ValueError(f"{len(numbers)} channels instead of 3")
-    return numbers
+def _numbers(
+    stated: Mapping[str, Any], key: str, usual: tuple[float, ...], least: float = -1e6
+) -> tuple[float, ...]:
+    """As many numbers as usual. Raises ValueError with the key."""
+    listed = stated.get(key) or usual
+    numbers = [n for n in listed if type(n) in (int, float)] if isinstance(listed, list | tuple) else []
+    if len(numbers) != len(usual) or not all(least <= number <= 1e6 for number in numbers):
+        raise ValueError(f"its {key} is not {len(usual)} numbers that can be: {listed!s:.60}")
+    return tuple(map(float, numbers))
 
 
 def described(config: Mapping[str, Any]) -> Mapping[str, Any]:
