@@ -21,7 +21,8 @@ from triton_repo_builder.read.source import Source
 
 SEEDS = (1, 1_640_531)
 """Of the cases, and UNLIKE of further rows of a batch: far from each other. Rows that are almost the same
-(seeds 1 and 2 differ in the seventh digit), or that the model makes so, do not show that they change each other."""
+(seeds 1 and 2 differ in the seventh digit), or that the model makes so, do not show that they change each
+other."""
 UNLIKE = (3_281_777, 5_198_329, 7_368_787, 9_576_893, 11_902_607)
 
 
