@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import older_graphs
@@ -103,17 +104,25 @@ HAND_MADE = {
 """Whether release 24.10 takes it: so says ``trb check``, from shapes measured with its ONNX Runtime."""
 
 
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zoo]:
+    """A server of its own: one that refused a model is not ready any more."""
+    one = Zoo(tmp_path_factory.mktemp("older"))
+    yield one
+    one.stop()
+
+
 @pytest.mark.parametrize("name", HAND_MADE)
-def test_hand_made_ones_are_taken_as_the_release_takes_them(zoo: Zoo, tmp_path: Path, name: str) -> None:
+def test_hand_made_ones_are_taken_as_the_release_takes_them(alone: Zoo, tmp_path: Path, name: str) -> None:
     text, content, taken = HAND_MADE[name]
     write(tmp_path, name, text, content)
     errors = [finding.message for finding in findings(tmp_path) if finding.severity == "error"]
     assert (errors == []) is taken
-    shutil.copytree(tmp_path / name, zoo.root / name)
-    url = f"{zoo.server.urls.http}/v2/repository/models/{name}"
+    shutil.copytree(tmp_path / name, alone.root / name)
+    url = f"{alone.server.urls.http}/v2/repository/models/{name}"
     try:
         answer = requests.post(f"{url}/load", json={}, timeout=120)
         assert (answer.status_code == 200) is taken, answer.text
     finally:
         requests.post(f"{url}/unload", json={}, timeout=120)
-        shutil.rmtree(zoo.root / name)
+        shutil.rmtree(alone.root / name)
