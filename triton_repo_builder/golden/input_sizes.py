@@ -24,8 +24,10 @@ MOST = 1 << 24
 """Numbers of an input of a size that is not common."""
 TRIES = 64
 """Sets of sizes that are put together from the model's own numbers."""
+CONTEXT = "context_length"
+LONGEST_CONTEXT = 4096
 STATED = (
-    "context_length",
+    CONTEXT,
     "num_input_channels",
     "num_channels",
     "in_channels",
@@ -73,7 +75,7 @@ def tries(source: Source) -> Iterator[Sizes]:
     inputs = source.signature.inputs
     seen: set[tuple[tuple[int, ...], ...]] = set()
     for sizes in itertools.chain(
-        map(Sizes, COMMON), _images(inputs), _own(source, inputs), map(Sizes, LARGE)
+        _context(source), map(Sizes, COMMON), _images(inputs), _own(source, inputs), map(Sizes, LARGE)
     ):
         shapes = tuple(sizes.shape(spec) for spec in inputs)
         if shapes not in seen and (
@@ -81,6 +83,13 @@ def tries(source: Source) -> Iterator[Sizes]:
         ):
             seen.add(shapes)
             yield sizes
+
+
+def _context(source: Source) -> Iterator[Sizes]:
+    """The length that a model of time series is made for: it runs at others, and answers nonsense."""
+    length = source.config.get(CONTEXT)
+    if isinstance(length, int) and 1 < length <= LONGEST_CONTEXT:
+        yield Sizes(length)
 
 
 def _images(inputs: Sequence[TensorSpec]) -> Iterator[Sizes]:

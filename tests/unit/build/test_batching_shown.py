@@ -94,6 +94,17 @@ def test_sizes_of_config_json_are_tried(tmp_path: Path, output: Path) -> None:
     assert cases(made_of(folder, output))
 
 
+def test_the_context_length_comes_first(tmp_path: Path, output: Path) -> None:
+    """A model of time series runs at other lengths, too, with answers that it was not made for."""
+    nodes = "Y = ReduceMax <axes = [1], keepdims = 0> (X)"
+    folder = model(tmp_path / "m", nodes, "float[n,w] X", "float[n] Y")
+    (folder / "config.json").write_text(json.dumps({"context_length": 48}))
+    (recorded,) = (file.content for file in made_of(folder, output).files if file.path.endswith("smoke.json"))
+    assert recorded is not None
+    shapes = [tensor["shape"] for case in json.loads(recorded)["cases"] for tensor in case["inputs"]]
+    assert {tuple(shape) for shape in shapes} == {(1, 48)}
+
+
 def test_axes_of_other_names_are_other_axes(tmp_path: Path, output: Path) -> None:
     made = made_of(
         model(tmp_path / "m", "Y = MatMul (X, Z)", "float[images,4] X, float[texts,4] Z", "float[n,m] Y"),
