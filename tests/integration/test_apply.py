@@ -232,6 +232,7 @@ def test_another_interface_needs_an_interruption(root: Path, tmp_path: Path) -> 
         ] == 5
 
 
+@pytest.mark.slow
 def test_it_takes_the_folder_that_the_server_reads(root: Path, revisions: Path, tmp_path: Path) -> None:
     with serve(root) as server:
         other = cli.call("apply", revisions / "one", *address(server), "--to", revisions / "two")

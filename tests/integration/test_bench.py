@@ -146,6 +146,7 @@ def test_counts_are_those_of_the_server_over_every_protocol_and_loop(
             assert abs(arrived - 100 * level.seconds) < 0.8 * 100 * level.seconds
 
 
+@pytest.mark.slow
 def test_failures_are_counted_by_kind_and_stop_nothing(server: serve.RunningServer, folder: Path) -> None:
     report = run(server, folder, endpoint="picky", protocols=("grpc", "http"), lengths=(4,))
     kinds = [set(level.failures) for level in report.levels]

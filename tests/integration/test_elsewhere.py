@@ -71,6 +71,7 @@ def test_a_folder_gets_a_file_once_and_again_where_another_lies(file: Path, tmp_
     assert list(target.parent.iterdir()) == [target]
 
 
+@pytest.mark.slow
 def test_a_bucket_gets_a_file_once_and_again_where_another_lies(file: Path, tmp_path: Path, s3: str) -> None:
     url, key = f"s3://{s3_server.BUCKET}/weights/{SHA256}", f"weights/{SHA256}"
     assert external_weights.put(file, url, SHA256) is True

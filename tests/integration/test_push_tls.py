@@ -48,6 +48,7 @@ def bucket(folder: Path, certificate: Certificate) -> Iterator[str]:
         yield f"s3://https://{address}/{s3_server.BUCKET}/m"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("store", [pytest.param(registry, marks=pytest.mark.docker), bucket])
 def test_a_private_ca_is_named_in_the_remedy_and_trusted_by_it(
     tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch, store: type

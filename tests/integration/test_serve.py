@@ -215,6 +215,7 @@ def test_a_dead_stub_is_replaced_until_it_dies_too_often(tmp_path: Path, reposit
         assert "after 3 reloads, each within 60 s" in running.err.read_text()
 
 
+@pytest.mark.slow
 def test_a_model_that_kills_its_stub_does_not_stay(tmp_path: Path, repository: Path) -> None:
     python(repository, "deadly", DIES)
     with serve(tmp_path, repository, "--json") as running:
@@ -311,6 +312,7 @@ def test_a_full_disk_for_temporary_files_is_no_bug(tmp_path: Path, repository: P
     assert "choose another disk by TMPDIR" in said.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left", [0, 4096])
 def test_a_full_disk_for_the_state_of_a_detached_server_is_said(
     left: int, tmp_path: Path, repository: Path

@@ -97,6 +97,7 @@ def unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proc, "listener", lambda port: 0)
 
 
+@pytest.mark.slow
 def test_the_same_by_folder_commit_and_push(
     zoo: Zoo, repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,6 +67,7 @@ def sarif_validator() -> jsonschema.Draft4Validator:
     return jsonschema.Draft4Validator(json.loads(schema.read_text()))
 
 
+@pytest.mark.slow
 @given(st.lists(FILES, max_size=4))
 def test_sarif_is_valid_by_its_schema(names: list[str]) -> None:
     for findings in (report(*names), report(*NAMES)):

@@ -142,6 +142,7 @@ def test_a_second_operator_set_that_was_cut_off_is_missed(tmp_path: Path) -> Non
     assert "the operator set 'my.domain'" in caught.value.message
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=200))
 @example(b"\x3a\x00")
