@@ -20,9 +20,9 @@ from triton_repo_builder.read.signature import TensorSpec
 from triton_repo_builder.read.source import Source
 
 SEEDS = (1, 1_640_531)
-"""Of the cases, and UNLIKE of further rows of a batch: far from each other. Rows that are almost the same
-(seeds 1 and 2 differ in the seventh digit), or that the model makes so, do not show that they change each
-other."""
+"""Seeds of the cases; UNLIKE: seeds of further rows of a batch. All are far apart. Rows that are almost the
+same (seeds 1 and 2 differ in the seventh digit), or that the model makes so, do not show that they change
+each other."""
 UNLIKE = (3_281_777, 5_198_329, 7_368_787, 9_576_893, 11_902_607)
 
 

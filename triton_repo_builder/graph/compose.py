@@ -9,7 +9,7 @@ import onnx
 from onnx import helper
 
 from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.graph import loop, names, query_blocks, reader, residual, token_sums
+from triton_repo_builder.graph import loop, names, node_rules, query_blocks, reader, residual, token_sums
 from triton_repo_builder.graph.packing import rewrite as packing
 from triton_repo_builder.graph.ragged import GROUP_SHARED
 from triton_repo_builder.plan.model import Front, Head
@@ -88,7 +88,7 @@ def _state_sizes(graph: onnx.GraphProto, outputs: Iterable[TensorSpec]) -> None:
 
 
 def _append(model: onnx.ModelProto, head: Head, path: Path) -> None:
-    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
+    opset = node_rules.opset(model)
     if opset < head.oldest_opset:
         raise TrbError(
             Code.UNSUPPORTED_MODEL,

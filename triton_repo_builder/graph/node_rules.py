@@ -48,13 +48,18 @@ def _single(formal: Sequence[onnx.defs.OpSchema.FormalParameter]) -> int:
     return options.index(False) if False in options else len(options)
 
 
+def opset(model: onnx.ModelProto) -> int:
+    """The version of the standard operators that a model uses; 0 if it names none."""
+    return next((entry.version for entry in model.opset_import if entry.domain in ONNX), 0)
+
+
 def damaged(model: onnx.ModelProto) -> str:
     """The first node of the graph that is not as its standard operator has it; empty if all are."""
-    opset = next((entry.version for entry in model.opset_import if entry.domain in ONNX), 0)
+    version = opset(model)
     for node in model.graph.node:
-        rules = schema(node.op_type, opset, "") if node.domain in ONNX else None
-        known = rules is not None and not fault(node, rules, opset)
-        if not node.output or (node.domain in ONNX and not known):
+        rules = schema(node.op_type, version, "") if node.domain in ONNX else None
+        sound = rules is not None and not fault(node, rules, version)
+        if not node.output or (node.domain in ONNX and not sound):
             return f"{node.op_type} '{node.name}' is not as its operator has it"
     return ""
 

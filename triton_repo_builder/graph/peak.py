@@ -7,13 +7,12 @@ may write over its own input, or only look at in another shape, takes no memory.
 
 from __future__ import annotations
 
-from functools import cache
 from math import prod
 
 import onnx
 from onnx import helper
 
-from triton_repo_builder.graph import query_blocks
+from triton_repo_builder.graph import node_rules, query_blocks
 from triton_repo_builder.graph.packing.attention_loop import MOST_SCORES
 from triton_repo_builder.graph.packing.facts import OF_TOKENS, TOKENS, Facts
 
@@ -29,15 +28,13 @@ class Peak:
         """``blocks``: whether attention runs in blocks of queries where it can; ``packed``: without masks."""
         self._model = model
         facts = Facts.of(model) or Facts(onnx.ModelProto())
-        opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
-        regions = query_blocks.find(facts, opset) if blocks or packed else ()
+        regions = query_blocks.find(facts, node_rules.opset(model)) if blocks or packed else ()
         self._blocked = {node.output[0] for region in regions for node in region.nodes[:-1]}
         pairs = {name for name, dims in facts.dims.items() if dims.count(TOKENS) > 1}
         self._none = pairs - self._blocked if packed else set()
         self.attends = any(node.op_type == "Softmax" for node in model.graph.node)
         """Whether the graph has attention, whose work grows with the square of a text's length."""
 
-    @cache  # noqa: B019 - few, and no longer than the build
     def bytes(self, rows: int, tokens: int) -> int:
         """Compute it for a run of ``rows`` with ``tokens`` each."""
         facts = Facts.of(_fixed(self._model, rows, tokens)) or Facts(onnx.ModelProto())

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import onnx
 from onnx import TensorProto, helper
 
-from triton_repo_builder.graph import names
-from triton_repo_builder.graph.packing.attention_loop import LEAST_PLACES, MOST_SCORES
+from triton_repo_builder.graph import names, node_rules
+from triton_repo_builder.graph.packing.attention_loop import LEAST_PLACES, MOST_SCORES, NEEDED_OPSET
 from triton_repo_builder.graph.packing.emit import Constants, Nodes
 from triton_repo_builder.graph.packing.facts import Facts
 from triton_repo_builder.graph.packing.sizes import attribute
@@ -26,8 +26,6 @@ ELEMENTWISE = {
     "Add", "Sub", "Mul", "Div", "Where", "Cast", "Tanh", "IsNaN", "Min", "Max", "Clip", "Identity", "Neg",
     "Sqrt", "Not", "And", "Or", "Less", "Greater", "Equal", "LessOrEqual", "GreaterOrEqual",
 }  # fmt: skip
-NEEDED_OPSET = 13
-"""``Loop`` carries a sequence."""
 QUERIES = 2
 """From the end: the axis of queries."""
 
@@ -70,6 +68,8 @@ def _around(facts: Facts, softmax: onnx.NodeProto) -> Region | None:
     scores = next((node for node in nodes if node.op_type == "MatMul" and node is not last), None)
     if scores is None or nodes[-1] is not last:
         return None
+    if any(node.op_type == "MatMul" and node.input[1] in inside for node in nodes):
+        return None  # all of it is read there, not a block
     sliced: dict[str, None] = {}
     for node in nodes:
         for name in _by_query(node):
@@ -129,10 +129,9 @@ def _backward(facts: Facts, inside: dict[str, onnx.NodeProto], last: onnx.NodePr
 
 def write(model: onnx.ModelProto) -> None:
     """Put every attention of the graph behind an ``If``: plain for short rows, in blocks for long ones."""
-    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
     facts = Facts.of(model)
     ids = next((name for name in ("input_ids", "attention_mask") if facts and name in facts.inputs), "")
-    regions = list(find(facts, opset)) if facts and ids else []
+    regions = list(find(facts, node_rules.opset(model))) if facts and ids else []
     if facts and regions:
         _Writer(facts, names.prefix(model.graph) + "blocks/").write(ids, regions)
 

@@ -123,6 +123,22 @@ def test_what_is_no_attention_by_query_stays(before: str, axis: int) -> None:
         assert all(node.op_type != "Add" for node in found[0].nodes)
 
 
+def test_a_tensor_that_is_keys_and_bias_at_once_stays_whole() -> None:
+    """A block of it is read beside the scores, and all of it by the product."""
+    model = parser.parse_model("""
+<ir_version: 8, opset_import: ["" : 17]>
+one (int64[B, T] input_ids, float[B, 2, T, T] q, float[B, 2, T, T] k, float[B, 2, T, 4] v)
+    => (float[B, 2, T, 4] y) {
+    both = Neg (k)
+    scores = MatMul (q, both)
+    biased = Add (scores, both)
+    weights = Softmax <axis = -1> (biased)
+    y = MatMul (weights, v)
+}
+""")
+    assert list(query_blocks.find(Facts(model), 17)) == []
+
+
 def test_the_peak_grows_with_the_square_of_a_text_unless_it_runs_in_blocks() -> None:
     model = onnx.load(MODELS / "tasks" / "gpt2" / "model.onnx")
     plain, blocks = (peak.Peak(model, blocks=blocks) for blocks in (False, True))

@@ -18,6 +18,8 @@ from triton_repo_builder.graph.packing.attention import Attention, Operand
 from triton_repo_builder.graph.packing.emit import Constants, Nodes
 from triton_repo_builder.plan.tensors import ROW_LENGTHS
 
+NEEDED_OPSET = 13
+"""``Loop`` carries a sequence."""
 COUNT = "run_count"
 """How many runs attention has: the blocks of all groups."""
 STARTS, ENDS, LENGTHS = "key_starts", "key_ends", "key_places"
@@ -26,7 +28,7 @@ QUERY_STARTS, QUERY_ENDS, QUERY_LENGTHS = "query_starts", "query_ends", "query_p
 """Queries of each run, likewise."""
 KEYS, QUERY = (STARTS, ENDS, LENGTHS), (QUERY_STARTS, QUERY_ENDS, QUERY_LENGTHS)
 MOST_SCORES = 1 << 23
-"""Scores of a run, all heads together: 32 MiB in float32. More are slower (docs/design.md)."""
+"""Scores of a run, all heads together: 32 MiB in float32."""
 LEAST_PLACES = 16
 """Smallest block: with fewer places the keys are read too often, and a single one sums in another order."""
 FIRST, STRIDE = "first_token", "token_stride"

@@ -16,11 +16,10 @@ import onnx
 from triton_repo_builder.graph import node_rules, walk
 from triton_repo_builder.graph.packing import attention, sizes, tokenwise
 from triton_repo_builder.graph.packing.attention import Attention
+from triton_repo_builder.graph.packing.attention_loop import NEEDED_OPSET
 from triton_repo_builder.graph.packing.facts import ROWS, TOKENS, Facts
 from triton_repo_builder.graph.packing.tokenwise import LEAD
 
-NEEDED_OPSET = 13
-"""``Loop`` carries a sequence."""
 HEAVY = {"MatMul", "MatMulInteger", "Gemm", "Conv", "Einsum", "Softmax", "LayerNormalization"}
 """Not worth it if one of these still runs on padded tokens."""
 OF_SIZES = {"Shape", "Size"}
@@ -179,7 +178,7 @@ class Layout:
 
 def _obstacle(model: onnx.ModelProto) -> str:
     """Of graphs that are not looked into."""
-    opset = next((entry.version for entry in model.opset_import if entry.domain in node_rules.ONNX), 0)
+    opset = node_rules.opset(model)
     if opset < NEEDED_OPSET:
         return f"opset {opset} has no loop that carries a sequence"
     if model.functions or any(inner is not model.graph for inner in walk.graphs(model.graph)):

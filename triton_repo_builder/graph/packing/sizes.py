@@ -212,21 +212,21 @@ def _broadcast(shapes: Sequence[Dims | None]) -> Dims | None:
 
 def _joined(parts: Sequence[Dims | None], axis: int) -> Dims | None:
     """The sizes of a Concat whose parts are known by numbers."""
-    known = [[size for size in part if isinstance(size, int)] for part in parts if part is not None]
-    rank = len(known[0]) if known else 0
-    if len(known) < len(parts) or not -rank <= axis < rank:
+    numbers = [[size for size in part if isinstance(size, int)] for part in parts if part is not None]
+    rank = len(numbers[0]) if numbers else 0
+    if len(numbers) < len(parts) or not -rank <= axis < rank:
         return None
-    if any(len(sizes) != rank or len(part or ()) != rank for sizes, part in zip(known, parts, strict=True)):
+    if any(len(sizes) != rank or len(part or ()) != rank for sizes, part in zip(numbers, parts, strict=True)):
         return None
-    result = known[0]
-    result[axis] = sum(sizes[axis] for sizes in known)
+    result = numbers[0]
+    result[axis] = sum(sizes[axis] for sizes in numbers)
     return tuple(result)
 
 
 def _counted(bounds: Sequence[Values | None]) -> Dims | None:
     """The size of a Range between numbers that are known."""
-    known = [bound for bound in bounds if bound is not None and bound.size == 1 and not _names(bound)]
-    numbers = [bound.item() for bound in known]
+    single = [bound for bound in bounds if bound is not None and bound.size == 1 and not _names(bound)]
+    numbers = [bound.item() for bound in single]
     if len(numbers) < len(bounds) or len(numbers) != 3 or not numbers[2]:
         return None
     start, limit, step = numbers
