@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.files import load_toml
@@ -62,9 +62,13 @@ class Release:
         return all(_order(first[name]) <= _order(self.onnxruntime) for name in names if name in first)
 
     def infers(self, operator: str, opset: int) -> str:
-        """How much its ONNX Runtime infers of an operator's output: ``sizes``, ``rank`` or ``nothing``."""
-        since, first, older = _shapes().get(operator, (0, "", ""))
-        return "sizes" if not since or opset < since or _order(first) <= _order(self.onnxruntime) else older
+        """How its ONNX Runtime infers an operator's output.
+
+        ``sizes``: as the newest; ``windows``: see ``ort_hidden.py``; ``rank``: no sizes; or ``nothing``.
+        """
+        entry = _shapes().get(operator)
+        differs = entry and opset >= entry.opset and _within(self.onnxruntime, entry.versions)
+        return entry.infers if entry and differs else "sizes"
 
 
 @cache
@@ -94,14 +98,27 @@ def _versions(table: str) -> dict[str, str]:
     return {name: version for version, names in _operators()[table].items() for name in names}
 
 
+class _Inference(NamedTuple):
+    """How some versions of ONNX Runtime infer an operator's sizes differently, from an operator set on."""
+
+    opset: int
+    versions: str
+    infers: str
+
+
 @cache
-def _shapes() -> dict[str, tuple[int, str, str]]:
-    """The operator set, the version that infers sizes, and what an older one infers."""
+def _shapes() -> dict[str, _Inference]:
     return {
-        operator: (int(since), version, older)
-        for version, entries in _operators()["shapes"].items()
-        for operator, since, older in ((*name.split(":"), older) for name, older in entries.items())
+        operator: _Inference(int(opset), versions, infers)
+        for versions, entries in _operators()["shapes"].items()
+        for operator, opset, infers in ((*name.split(":"), infers) for name, infers in entries.items())
     }
+
+
+def _within(version: str, versions: str) -> bool:
+    """Whether a version is in ``A to B``, or older than ``B``."""
+    first, _, end = versions.rpartition(" to ")
+    return _order(version) < _order(end) and (not first or _order(first) <= _order(version))
 
 
 @cache
@@ -153,19 +170,20 @@ def newest() -> Release:
 
 
 def older_inference() -> list[dict[str, tuple[int, str]]]:
-    """Operators that older versions of ONNX Runtime do not infer, the newest of them first.
+    """Operators whose sizes older versions of ONNX Runtime infer differently, those of the newest first.
 
-    Each by operators: the operator set from which on it holds, and ``rank`` or ``nothing``, which it infers.
+    Each by operators: the operator set from which on it holds, and how (``Release.infers``).
     """
-    versions = sorted({first for _, first, _ in _shapes().values()}, key=_order, reverse=True)
-    return [
-        {
-            operator: (since, older)
-            for operator, (since, first, older) in _shapes().items()
-            if _order(first) >= _order(version)
+    tables: list[dict[str, tuple[int, str]]] = []
+    for version in sorted({release.onnxruntime for release in load().values()}, key=_order, reverse=True):
+        table = {
+            operator: (entry.opset, entry.infers)
+            for operator, entry in _shapes().items()
+            if _within(version, entry.versions)
         }
-        for version in versions
-    ]
+        if table and table not in tables:
+            tables.append(table)
+    return tables
 
 
 def of_server(version: str) -> Release:

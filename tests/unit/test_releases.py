@@ -30,18 +30,19 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split("-")[0].split("."))
 
 
-def test_what_older_runtimes_do_not_infer_grows_with_their_age() -> None:
+def test_what_older_runtimes_do_not_infer() -> None:
     tables = releases.older_inference()
     newest, *_, oldest = tables
     assert newest["GreaterOrEqual"] == (12, "nothing")
     assert "Einsum" not in newest
     assert oldest["Einsum"] == (12, "rank")
-    for newer, older in pairwise(tables):
-        assert newer.items() < older.items()
+    # 1.18.0 to 1.20.1 count other windows than 1.17.3 before and 1.21.0 after them.
+    assert [table.get("MaxPool", (0, ""))[1] for table in tables] == ["", "windows", "windows", ""]
     for release in releases.load().values():
         less = {
             operator: (since, kept)
-            for operator, (since, kept) in oldest.items()
+            for table in tables
+            for operator, (since, kept) in table.items()
             if release.infers(operator, since) == kept
         }
         assert less in [{}, *tables], release.name

@@ -90,6 +90,31 @@ def test_what_an_older_release_does_not_infer_is_open(nodes: str, old: Any, new:
     assert shapes(path, releases.newest()).sizes == {"y": new}
 
 
+WINDOWS = {
+    "kernel_shape = [1, 1], strides = [3, 5]": ((3, 2), (4, 3)),
+    "kernel_shape = [2, 2], strides = [5, 4], pads = [0, 0, 1, 1]": ((2, 3), (3, 3)),
+    "kernel_shape = [2, 3], dilations = [2, 1], strides = [7, 3], pads = [0, 1, 1, 2]": ((2, 4), (2, 4)),
+}
+
+
+@pytest.mark.parametrize("padding", ["", "VALID", "NOTSET", "SAME_UPPER"])
+@pytest.mark.parametrize("window", WINDOWS)
+def test_windows_that_an_older_release_does_not_count(window: str, padding: str, tmp_path: Path) -> None:
+    """Measured with the wheels of 1.19.2 and 1.31.1; in 1.17.3 it is as in the newest."""
+    given = f', auto_pad = "{padding}"' if padding else ""
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 19]> g (float[n,3,8,9] x) => (float[n,3,a,b] y) '
+        f"{{ y = MaxPool <ceil_mode = 1, {window}{given}> (x) }}"
+    )
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    old, new = WINDOWS[window]
+    assert shapes(path).sizes == {"y": ("n", 3, *old)}
+    for release in (releases.newest(), releases.get("24.04"), releases.get("25.03")):
+        assert shapes(path, release).sizes == {"y": ("n", 3, *new)}
+
+
 def test_weights_beside_a_graph_with_hidden_sizes(tmp_path: Path) -> None:
     text = OPENED.replace("NODES", 'z = Einsum <equation = "nchw->nhc"> (x) y = MatMul (z, w)')
     model = parser.parse_model(text)
