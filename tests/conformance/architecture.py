@@ -59,6 +59,14 @@ class Architecture:
     heads: tuple[str, ...] = TEXT
     inputs: tuple[str, ...] = ()
     """The graph's inputs, where they are not those that optimum gives it."""
+    exported_as: str = ""
+    """The exporter's task, where it is not that of the head."""
+    module: str = ""
+    """The class in ``export`` that the model is put in."""
+    without_vectors: int = 0
+    """Tokens added to the vocabulary that the embedding table has no row for."""
+    options: tuple[str, ...] = ()
+    """Flags of trb build for each of its cells."""
     by_torch: bool = False
     """Exported by ``torch.onnx.export`` as it is today, attention as the model has it by default."""
     auto: str = ""

@@ -6,9 +6,9 @@ They have random weights, but for MiniLM, which is the real one. ``family`` name
 
 from __future__ import annotations
 
-from conformance import audio_rows, decoder_rows, encoder_rows, text_rows, vision_rows
+from conformance import audio_rows, decoder_rows, encoder_rows, popular_rows, text_rows, vision_rows
 
-_MORE = (*encoder_rows.ENCODERS, *encoder_rows.MORE_ENCODERS, *decoder_rows.DECODERS)
+_MORE = (*encoder_rows.ENCODERS, *encoder_rows.MORE_ENCODERS, *decoder_rows.DECODERS, *popular_rows.POPULAR)
 _VISION = (*vision_rows.MAIN, *vision_rows.MORE, *vision_rows.SHAPES)
 _TEXT = (*text_rows.MAIN, *text_rows.MORE, *text_rows.MIXED, *text_rows.TORCH)
 

@@ -24,6 +24,7 @@ from typing import Any
 import onnx
 import torch
 import transformers
+from transformers.modeling_outputs import BaseModelOutput, ModelOutput
 
 from conformance import families, inputs, references, tasks
 from conformance.architecture import Architecture
@@ -64,7 +65,7 @@ def build(row: Architecture, head: Head, scratch: Path, minilm: Path) -> tuple[A
     if not row.processor:
         # mT5 has no mask token and ModernBERT no token for unknown words: only what there is is said.
         settings |= _special_ids(companion)
-        settings["vocab_size"] = len(companion)
+        settings["vocab_size"] = len(companion) - row.without_vectors
     if row.model_type == "modernbert":
         settings |= {"cls_token_id": companion.cls_token_id, "sep_token_id": companion.sep_token_id}
     if row.auto:
@@ -74,9 +75,8 @@ def build(row: Architecture, head: Head, scratch: Path, minilm: Path) -> tuple[A
     config._attn_implementation = attention = "sdpa" if row.by_torch else "eager"
     made = getattr(transformers, row.auto)(config) if row.auto else _auto(head, config, attention)
     _spread(made)
-    if head.task == "late-interaction":
-        made = Projected(made)
-    return made.eval(), companion
+    module = "Projected" if head.task == "late-interaction" else row.module
+    return (MODULES[module](made) if module else made).eval(), companion
 
 
 def _special_ids(tokenizer: Any) -> dict[str, int]:
@@ -140,9 +140,73 @@ class Projected(torch.nn.Module):
         return (self.linear(self.model(**inputs).last_hidden_state),)
 
 
+class ByTask(torch.nn.Module):
+    """jina-embeddings-v3: one number, given once, chooses the factors of each number of the answer."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model, self.config = model, model.config
+        self.tasks = torch.nn.Embedding(3, model.config.hidden_size)
+
+    def forward(self, *, task_id: Any = None, **inputs: Any) -> Any:
+        chosen = self.tasks(torch.tensor(1) if task_id is None else task_id)
+        return BaseModelOutput(last_hidden_state=self.model(**inputs).last_hidden_state * chosen)
+
+
+class ThreeVectors(torch.nn.Module):
+    """BGE-M3: one vector of a text, a weight of each token, and a vector of each token but the first."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model, self.config = model, model.config
+        self.sparse = torch.nn.Linear(model.config.hidden_size, 1)
+        self.colbert = torch.nn.Linear(model.config.hidden_size, model.config.hidden_size)
+
+    def forward(self, **inputs: Any) -> Any:
+        hidden = self.model(**inputs).last_hidden_state
+        mask = inputs["attention_mask"][:, 1:, None]
+        return ModelOutput(
+            dense_vecs=torch.nn.functional.normalize(hidden[:, 0], dim=-1),
+            sparse_vecs=torch.relu(self.sparse(hidden)),
+            colbert_vecs=torch.nn.functional.normalize(self.colbert(hidden[:, 1:]) * mask, dim=-1),
+        )
+
+
+class Cached(torch.nn.Module):
+    """A decoder as exporters write it for generation: each layer's keys and values of the tokens before."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model, self.config = model, model.config
+
+    @property
+    def past(self) -> dict[str, Any]:
+        """Of three tokens of two rows."""
+        config = self.config
+        names = [f"{n}.{part}" for n in range(config.num_hidden_layers) for part in ("key", "value")]
+        sizes = (2, config.num_key_value_heads, 3, config.head_dim)
+        return {f"past_key_values.{name}": torch.zeros(sizes) for name in names}
+
+    def forward(self, **inputs: Any) -> Any:
+        values = [inputs.pop(name) for name in self.past if name in inputs]
+        cache = transformers.DynamicCache.from_legacy_cache(
+            tuple(zip(values[::2], values[1::2], strict=True))
+        )
+        answer = self.model(**inputs, past_key_values=cache, use_cache=True)
+        present = [part for layer in answer.past_key_values.to_legacy_cache() for part in layer]
+        names = [name.replace("past_key_values", "present") for name in self.past]
+        return ModelOutput(
+            last_hidden_state=answer.last_hidden_state, **dict(zip(names, present, strict=True))
+        )
+
+
+MODULES = {"Cached": Cached, "Projected": Projected, "ByTask": ByTask, "ThreeVectors": ThreeVectors}
+
+
 def _tokenizer(row: Architecture, vocabulary: Path, scratch: Path) -> Any:
     """Made, saved and loaded again, as from a downloaded folder."""
     made = families.make(row.family, vocabulary, {})
+    made.add_tokens([f"<without a vector {number}>" for number in range(row.without_vectors)])
     made.save_pretrained(scratch / "tokenizer", legacy_format=True if row.slow else None)
     file = scratch / "tokenizer" / "tokenizer_config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **row.tokenizer}, indent=2))
@@ -181,8 +245,9 @@ def export(row: Architecture, head: Head, model: Any, folder: Path) -> None:
     from optimum.exporters.onnx import onnx_export_from_model
     from optimum.exporters.tasks import TasksManager
 
+    task = row.exported_as or head.task
     model.config.architectures = [row.auto or type(getattr(model, "model", model)).__name__]
-    if head.task != "late-interaction":
+    if head.task != "late-interaction" and not row.module:
         model.config.architectures = [type(model).__name__]
     if row.by_torch:
         _by_todays_torch(model, folder / "model.onnx")
@@ -199,8 +264,8 @@ def export(row: Architecture, head: Head, model: Any, folder: Path) -> None:
     elif row.auto or row.inputs or head.task == "late-interaction" or (row.model_type, head.task) in BY_TORCH:
         _by_torch(row, model, folder / "model.onnx")
         model.config.save_pretrained(folder)
-    elif head.task in TasksManager._SUPPORTED_MODEL_TYPE.get(row.model_type, {}).get("onnx", {}):
-        onnx_export_from_model(model, folder, task=head.task, do_validation=False)
+    elif task in TasksManager._SUPPORTED_MODEL_TYPE.get(row.model_type, {}).get("onnx", {}):
+        onnx_export_from_model(model, folder, task=task, do_validation=False)
     else:
         _by_torch(row, model, folder / "model.onnx")
         model.config.save_pretrained(folder)
@@ -240,9 +305,17 @@ def _by_torch(row: Architecture, model: Any, file: Path) -> None:
             inputs["position_ids"] = torch.arange(2, 9).repeat(2, 1)
         if "token_type_ids" in row.inputs:
             inputs["token_type_ids"] = torch.zeros_like(ids)
+        if "task_id" in row.inputs:
+            inputs["task_id"] = torch.tensor(1)
         inputs = {name: inputs[name] for name in row.inputs or inputs}
-        axes = {name: {0: "batch", 1: "sequence"} for name in inputs}
+        if isinstance(model, Cached):
+            inputs |= model.past
+            inputs["attention_mask"] = torch.ones(2, 10, dtype=torch.int64)
+        axes = {name: {0: "batch", 1: "sequence"} for name, values in inputs.items() if values.ndim}
     _without_vmap()
+    for name in inputs:
+        if name.startswith("past_key_values"):
+            axes[name] = {0: "batch", 2: "past_sequence_length"}
     with torch.no_grad():
         found = model(**inputs)
     names = ["last_hidden_state"] if isinstance(found, tuple) else list(found.keys())

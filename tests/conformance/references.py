@@ -87,8 +87,8 @@ def text_embeds(model: Any, tokenizer: Any, entries: Sequence[Any]) -> Answers:
             found = model(input_ids=torch.tensor([ids]))
         else:
             found = model(**_encode(tokenizer, entry["TEXT"]))
-        vector = found.text_embeds if "text_embeds" in found else found.pooler_output
-        return vector[0].tolist()
+        name = next(name for name in ("text_embeds", "dense_vecs", "pooler_output") if name in found)
+        return found[name][0].tolist()
 
     return _each(entries, answer)
 

@@ -103,7 +103,7 @@ def not_ready(cell: Cell, exports: Path) -> Result | None:
 def build(cell: Cell, exports: Path, repository: Path) -> dict[str, Any]:
     """What ``trb build --json`` says, run as from the command line. Raises ``NotBuilt``."""
     argv = ["build", "--model", str(exports / cell.export), "--name", cell.endpoint]
-    argv += ["--output", str(repository), "--instances", "1", "--json", *cell.task.options]
+    argv += ["--output", str(repository), "--instances", "1", "--json", *cell.task.options, *cell.row.options]
     out, err = io.StringIO(), io.StringIO()
     code: Any = 0
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

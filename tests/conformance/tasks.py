@@ -59,7 +59,10 @@ class Task:
 
 
 VARIED = ("BERT", "RoBERTa", "XLM-R")
-POOLED = ("CLIP text tower", "DPR question encoder", "SigLIP text tower")
+POOLED = (
+    *("CLIP text tower", "DPR question encoder", "SigLIP text tower"),
+    "XLM-R, three kinds of vectors",
+)
 DECODERS = (
     *("Qwen3 embedder", "Gemma3 embedder", "Llama", "Mistral, the end of each text", "GPT-NeoX", "GPT-Neo"),
     *("OPT", "Phi", "Gemma2"),

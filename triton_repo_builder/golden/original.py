@@ -20,6 +20,7 @@ from triton_repo_builder.golden.tolerance import ABSOLUTE, HALF, tolerance
 from triton_repo_builder.graph import control, isolated
 from triton_repo_builder.graph.session import Session
 from triton_repo_builder.graph.session import load as load_session
+from triton_repo_builder.read.empty_cache import IDS, EmptyCache
 from triton_repo_builder.read.input_constants import InputConstant
 from triton_repo_builder.read.source import Source
 
@@ -58,6 +59,8 @@ class OriginalModel:
     """``Skeleton.flat``: the file takes the tokens of all rows end to end."""
     constants: tuple[InputConstant, ...] = ()
     """``Skeleton.constants``: what the file is given besides."""
+    caches: tuple[EmptyCache, ...] = ()
+    """``Skeleton.caches``: the file's inputs that are always empty."""
     beside: Mapping[str, Any] = field(default_factory=dict)
     """Inputs of every run, besides those that it is given."""
 
@@ -85,7 +88,8 @@ class OriginalModel:
             feeds = _end_to_end(feeds, *self.flat)
         own = {usual: name for name, usual in self.renamed.items()}
         given = {own.get(name, name): feeds[name] for name in feeds}
-        return given | {constant.name: _filled(constant, given) for constant in self.constants}
+        given |= {constant.name: _filled(constant, given) for constant in self.constants}
+        return given | {cache.name: _no_tokens(cache, feeds) for cache in self.caches}
 
 
 def _end_to_end(feeds: Mapping[str, Any], ids: str, offsets: str) -> dict[str, Any]:
@@ -98,6 +102,10 @@ def _end_to_end(feeds: Mapping[str, Any], ids: str, offsets: str) -> dict[str, A
 def _filled(constant: InputConstant, feeds: Mapping[str, Any]) -> npt.NDArray[Any]:
     shape = () if constant.scalar else (len(feeds[constant.rows_of]) if constant.rows_of else 1,)
     return np.full(shape, constant.value, constant.dtype.numpy)
+
+
+def _no_tokens(cache: EmptyCache, feeds: Mapping[str, Any]) -> npt.NDArray[Any]:
+    return np.zeros((len(feeds[IDS]), *cache.shape[1:]), cache.dtype.numpy)
 
 
 def load(source: Source, *, gpu: bool = False, threads: int = 0, lean: bool = True) -> OriginalModel:
@@ -121,7 +129,16 @@ def load(source: Source, *, gpu: bool = False, threads: int = 0, lean: bool = Tr
     rounding = source.signature.rounding
     noise = HALF if gpu else own
     graph = source.skeleton
-    return OriginalModel(opened, noise, own, rounding, renamed, flat=graph.flat, constants=graph.constants)
+    return OriginalModel(
+        opened,
+        noise,
+        own,
+        rounding,
+        renamed,
+        flat=graph.flat,
+        constants=graph.constants,
+        caches=graph.caches,
+    )
 
 
 def _locale_missing(source: Source, name: str) -> TrbError:

@@ -11,7 +11,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from triton_repo_builder.graph import names
+from triton_repo_builder.graph import names, walk
+from triton_repo_builder.read.empty_cache import IDS, EmptyCache
 from triton_repo_builder.read.input_constants import InputConstant
 from triton_repo_builder.read.skeleton import Skeleton
 
@@ -39,6 +40,8 @@ def adapt(model: onnx.ModelProto, graph: Skeleton) -> None:
     """Change the inputs of ``model``, the graph of this skeleton, as that says."""
     if graph.constants:
         _constants(model, graph.constants)
+    if graph.caches:
+        _without_cache(model, graph.caches)
     if graph.flat:
         _rows(model, *graph.flat)
     names.rename_inputs(model.graph, graph.renamed)
@@ -62,6 +65,51 @@ def _constants(model: onnx.ModelProto, constants: Iterable[InputConstant]) -> No
                 helper.make_node("Expand", [own, f"{own}/rows"], [constant.name], f"{own}/filled"),
             ]
     _put_first(model, nodes)
+
+
+def _without_cache(model: onnx.ModelProto, caches: Iterable[EmptyCache]) -> None:
+    """What a cache is joined to is the whole, its sizes are known; another use gets an empty tensor."""
+    graph = model.graph
+    empty = {cache.name: cache for cache in caches}
+    known = dict(walk.constants(graph))
+    shapes: dict[str, EmptyCache] = {}
+    for name in empty:
+        _drop(graph, name)
+    for node in graph.node:
+        rest = [name for name in node.input if name not in empty]
+        cached = len(rest) < len(node.input)
+        if cached and node.op_type == "Concat" and len(rest) == 1:
+            node.CopyFrom(helper.make_node("Identity", rest, node.output, node.name))
+        elif cached and node.op_type == "Shape" and not node.attribute:
+            shapes[node.output[0]] = empty[node.input[0]]
+        elif node.op_type == "Gather" and node.input[0] in shapes and node.input[1] in known:
+            index = numpy_helper.to_array(known[node.input[1]])
+            if (index != 0).all():
+                sizes = np.array(shapes[node.input[0]].shape, np.int64)[index]
+                value = numpy_helper.from_array(np.asarray(sizes))
+                node.CopyFrom(helper.make_node("Constant", [], node.output, node.name, value=value))
+    used = {name for node in walk.nodes(model) for name in node.input}
+    prefix = names.prefix(graph)
+    _put_first(
+        model,
+        [node for name, cache in empty.items() if name in used for node in _empty(graph, prefix, cache)],
+    )
+
+
+def _empty(graph: onnx.GraphProto, prefix: str, cache: EmptyCache) -> Iterable[onnx.NodeProto]:
+    """[rows, …] without a number in it."""
+    own = f"{prefix}{cache.name}"
+    ones = np.ones(len(cache.shape) - 1, np.int64)
+    for name, value in (
+        ("/of_one", np.zeros(cache.shape, cache.dtype.numpy)),
+        ("/ones", ones),
+        ("/first", [0]),
+    ):
+        graph.initializer.append(numpy_helper.from_array(np.asarray(value), own + name))
+    yield helper.make_node("Shape", [IDS], [f"{own}/shape"], f"{own}/shape")
+    yield helper.make_node("Gather", [f"{own}/shape", f"{own}/first"], [f"{own}/rows"], f"{own}/rows")
+    yield helper.make_node("Concat", [f"{own}/rows", f"{own}/ones"], [f"{own}/sizes"], f"{own}/sizes", axis=0)
+    yield helper.make_node("Expand", [f"{own}/of_one", f"{own}/sizes"], [cache.name], f"{own}/filled")
 
 
 def _rows(model: onnx.ModelProto, ids: str, offsets: str) -> None:

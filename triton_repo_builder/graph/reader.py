@@ -15,7 +15,7 @@ from triton_repo_builder import containment, dtypes, files
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.graph import activations, adapt, expansion, walk
 from triton_repo_builder.graph.embedding_table import vocabulary
-from triton_repo_builder.read import input_constants, input_names, skeleton, source
+from triton_repo_builder.read import empty_cache, input_constants, input_names, skeleton, source
 from triton_repo_builder.read.signature import (
     Dim,
     ExternalFile,
@@ -39,6 +39,9 @@ def read_source(model: Path, given: Given = NOTHING) -> Source:
     if given.constants:
         graph = replace(graph, constants=input_constants.read(stated, given.constants))
         stated = signature(graph)
+    if caches := empty_cache.recognise(stated):
+        graph = replace(graph, caches=caches)
+        stated = signature(graph)
     read = source.describe(graph, stated, model, given)
     if read.tokenizer is None and not given.inputs:
         return read
@@ -50,7 +53,7 @@ def read_source(model: Path, given: Given = NOTHING) -> Source:
 
 def as_exported(read: Source) -> Source:
     """The same with the inputs that the file has, but for constants."""
-    graph = replace(read.skeleton, renamed={}, flat=None)
+    graph = replace(read.skeleton, renamed={}, flat=None, caches=())
     return _with(read, graph) if graph != read.skeleton else read
 
 

@@ -84,7 +84,7 @@ def output_shapes(
     """
     model = reader.load(graph)
     try:
-        if ort_hidden.hide(model, release.infers) or graph.flat or graph.constants:
+        if ort_hidden.hide(model, release.infers) or graph.flat or graph.constants or graph.caches:
             opened = session.load(graph, signature, instead=model, seconds=SECONDS)
         elif opened is None:
             opened = session.load(graph, signature, seconds=SECONDS)

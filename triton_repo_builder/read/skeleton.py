@@ -18,6 +18,7 @@ from pathlib import Path
 from triton_repo_builder import files
 from triton_repo_builder.errors import Code, TrbError
 from triton_repo_builder.read import foreign, wire
+from triton_repo_builder.read.empty_cache import EmptyCache
 from triton_repo_builder.read.input_constants import InputConstant
 
 MODEL_IR_VERSION, MODEL_GRAPH = 1, 7
@@ -56,15 +57,19 @@ class Skeleton:
     """The file's inputs of all tokens end to end and of each row's place in them; None: it takes rows."""
     constants: tuple[InputConstant, ...] = ()
     """Inputs of the file that the served graph has not."""
+    caches: tuple[EmptyCache, ...] = ()
+    """Such inputs that are always empty."""
 
     @property
     def adapted(self) -> bool:
         """Whether the served graph takes other inputs than the file."""
-        return bool(self.renamed or self.flat or self.constants)
+        return bool(self.renamed or self.flat or self.constants or self.caches)
 
     def adapt(self, other: Skeleton) -> Skeleton:
         """``other``, a graph with the same inputs, with these changes to them."""
-        return replace(other, renamed=self.renamed, flat=self.flat, constants=self.constants)
+        return replace(
+            other, renamed=self.renamed, flat=self.flat, constants=self.constants, caches=self.caches
+        )
 
     @property
     def external_bytes(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.read import empty_cache
 from triton_repo_builder.read.source import Source
 from triton_repo_builder.tasks.support import saved_modules
 
@@ -23,8 +24,8 @@ def refuse(source: Source, task: str | None) -> None:
     takes and gives counts, and of an architecture's name only that it explains logits [batch, tokens, …].
     """
     sign = next((spec.name for spec in source.signature.inputs if _past(spec.name)), "")
-    if not sign:
-        sign = next((s.name for s in source.signature.outputs if s.name.startswith("present.")), "")
+    if not sign and empty_cache.generates(source.signature):
+        sign = next((s.name for s in source.signature.outputs if s.name.startswith(empty_cache.PRESENT)), "")
     named = next(
         (str(name) for name in source.config.get("architectures") or () if str(name).endswith(DECODERS)), ""
     )
@@ -45,14 +46,6 @@ def refuse(source: Source, task: str | None) -> None:
     generates = logits is not None and len(logits.dims) == 3 and named
     if not sign and generates and task is None and not saved_modules.modules(source):
         sign = "logits"
-    if sign.startswith(("past_key_values", "present.")) and _gives_vectors(source):
-        raise TrbError(
-            Code.UNSUPPORTED_MODEL,
-            f"this is an embedder that was exported with the cache of a text generator ('{sign}')",
-            where=str(source.path),
-            remedy="export it without: "
-            "optimum-cli export onnx --model MODEL --task feature-extraction FOLDER",
-        )
     if sign:
         raise TrbError(
             Code.UNSUPPORTED_MODEL,
@@ -63,12 +56,7 @@ def refuse(source: Source, task: str | None) -> None:
         )
 
 
-def _gives_vectors(source: Source) -> bool:
-    """Whether the graph gives token vectors and no logits."""
-    return source.signature.output("last_hidden_state") is not None and not source.signature.output("logits")
-
-
 def _past(name: str) -> bool:
-    return name.startswith(("past_key_values", "decoder_input_ids", "encoder_hidden_states")) or name in (
+    return name.startswith((empty_cache.PAST, "decoder_input_ids", "encoder_hidden_states")) or name in (
         "use_cache_branch",
     )

@@ -404,14 +404,22 @@ def test_a_tokenizer_class_that_pads_on_the_left_reads_the_context_first(tmp_pat
     )
 
 
-def test_an_embedder_with_a_cache_is_refused_by_that(tmp_path: Path) -> None:
-    inputs = [*IDS, t.tensor("past_key_values.0.key", ["n", 2, "p", 4])]
+@pytest.mark.parametrize("cache", [[], PAST[-1:]])
+def test_an_embedder_with_a_cache_is_one(tmp_path: Path, cache: list[Any]) -> None:
     outputs = [t.tensor("last_hidden_state", ["n", "s", 8]), t.tensor("present.0.key", ["n", 2, "p", 4])]
-    read = reader.read_source(folder(tmp_path / "m", outputs, inputs, architectures=["Qwen3ForCausalLM"]))
+    path = folder(tmp_path / "m", outputs, [*IDS, *cache], architectures=["Qwen3ForCausalLM"])
+    read = reader.read_source(path)
+    assert tasks.choose(read, None)[0].NAME == "embedding"
+    assert [spec.name for spec in read.signature.inputs] == [value.name for value in IDS]
+
+
+@pytest.mark.parametrize("shape", [["n", "h", "p", 4], [1, 2, "p", 4], ["n", 2, 3, 4]])
+def test_a_cache_of_an_unknown_form_is_left(tmp_path: Path, shape: list[Any]) -> None:
+    outputs = [t.tensor("last_hidden_state", ["n", "s", 8])]
+    inputs = [*IDS, t.tensor("past_key_values.0.key", shape)]
     with pytest.raises(TrbError) as caught:
-        tasks.choose(read, None)
-    assert "an embedder that was exported with the cache of a text generator" in caught.value.message
-    assert "--task feature-extraction" in caught.value.remedy
+        tasks.choose(reader.read_source(folder(tmp_path / "m", outputs, inputs)), None)
+    assert "this is a decoder, which generates text (by its tensor, 'past_key" in caught.value.message
 
 
 def test_of_three_embeddings_the_dense_one_is_served(tmp_path: Path) -> None:
