@@ -13,7 +13,8 @@ from pathlib import Path
 import common
 from common import Measure, Result, Sample, spread
 
-from triton_repo_builder import bench, repository
+from triton_repo_builder import repository
+from triton_repo_builder.measure import bench
 
 NONE, TOKENS, ANSWERS, BOTH = "no cache", "tokenizer cache", "response cache", "both"
 TEXTS = 1000

@@ -26,13 +26,13 @@ import numpy as np
 import speed_of_light
 from common import Measure, Result, Sample, median, of, ratio, spread
 
-from triton_repo_builder.bench.load.messages import OK, Chunk, WorkerLoad
-from triton_repo_builder.bench.load.workers import WorkerPool
-from triton_repo_builder.bench.measure import cpu
-from triton_repo_builder.client import HttpClient
-from triton_repo_builder.client.codec import encode_json
-from triton_repo_builder.serve import ServeOptions
-from triton_repo_builder.serve.processes import ports
+from triton_repo_builder.measure.bench.load.messages import OK, Chunk, WorkerLoad
+from triton_repo_builder.measure.bench.load.workers import WorkerPool
+from triton_repo_builder.measure.bench.measure import cpu
+from triton_repo_builder.run.client import HttpClient
+from triton_repo_builder.run.client.codec import encode_json
+from triton_repo_builder.run.serve import ServeOptions
+from triton_repo_builder.run.serve.processes import ports
 
 OURS = {
     "on": ("ours, batching on", {"batching": "on", "instances": 2, "threads": 1}),

@@ -19,14 +19,14 @@ import common
 import numpy as np
 from onnx import TensorProto, helper
 
-from triton_repo_builder.demo import samples
+from triton_repo_builder.run.demo import samples
 
 WIDTH = 4096  # 4096 x 4096 floats: 64 MB
 
 
 def model(path: Path, megabytes: int) -> None:
     """Streams a model to disk; past 2 GB protobuf itself could not hold it."""
-    from triton_repo_builder.read import wire
+    from triton_repo_builder.model.read import wire
 
     layers = max(1, megabytes // 64)
     names = [f"w{number}" for number in range(layers)]

@@ -20,8 +20,8 @@ import template_repository
 from common import Result, of, ratio, spread
 from template_repository import Template
 
-from triton_repo_builder.client import HttpClient
-from triton_repo_builder.client.codec import encode_binary
+from triton_repo_builder.run.client import HttpClient
+from triton_repo_builder.run.client.codec import encode_binary
 
 USUAL, BEST, PLAIN, OURS = (
     "usual template, fp32",

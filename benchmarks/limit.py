@@ -25,7 +25,7 @@ import common
 import speed_of_light
 from common import Result, Sample, median, number, of
 
-from triton_repo_builder.graph.ragged import RUN
+from triton_repo_builder.model.graph.ragged import RUN
 
 GROUP = 8
 WAITING = 32

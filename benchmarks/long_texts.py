@@ -21,8 +21,8 @@ from pathlib import Path
 import common
 from common import Result, number, spread
 
-from triton_repo_builder.client import HttpClient
-from triton_repo_builder.client.values import Body
+from triton_repo_builder.run.client import HttpClient
+from triton_repo_builder.run.client.values import Body
 
 SHORT = "How do I reset my password?"
 SIZES = {"alone": 0, "beside 10 KB": 10_000, "beside 1 MB": 1 << 20}

@@ -31,9 +31,9 @@ import template_repository
 from common import Measure, Result, Sample, median, of, ratio, spread
 from template_repository import Template
 
-from triton_repo_builder.bench.load.workers import WorkerPool
-from triton_repo_builder.client import HttpClient
-from triton_repo_builder.client.codec import encode_json
+from triton_repo_builder.measure.bench.load.workers import WorkerPool
+from triton_repo_builder.run.client import HttpClient
+from triton_repo_builder.run.client.codec import encode_json
 
 PEERS = common.ROOT / ".venv-peers" / "bin"
 OURS = "trb build's defaults"

@@ -25,19 +25,20 @@ import common
 import numpy as np
 from common import Result, Server, number, say
 
-from triton_repo_builder import bench, repository
-from triton_repo_builder.bench.load import worker
-from triton_repo_builder.bench.load.workers import WorkerPool
-from triton_repo_builder.bench.measure import cpu
-from triton_repo_builder.bench.objective import Objective
-from triton_repo_builder.bench.options import Variant
-from triton_repo_builder.capacity import simulate
-from triton_repo_builder.capacity.service import Service
-from triton_repo_builder.client import HttpClient
-from triton_repo_builder.demo import samples
+from triton_repo_builder import repository
+from triton_repo_builder.measure import bench
+from triton_repo_builder.measure.bench.load import worker
+from triton_repo_builder.measure.bench.load.workers import WorkerPool
+from triton_repo_builder.measure.bench.measure import cpu
+from triton_repo_builder.measure.bench.objective import Objective
+from triton_repo_builder.measure.bench.options import Variant
+from triton_repo_builder.measure.capacity import simulate
+from triton_repo_builder.measure.capacity.service import Service
+from triton_repo_builder.measure.tune import factors, service_times
+from triton_repo_builder.measure.tune.capacity import Meter
 from triton_repo_builder.repository import composition
-from triton_repo_builder.tune import factors, service_times
-from triton_repo_builder.tune.capacity import Meter
+from triton_repo_builder.run.client import HttpClient
+from triton_repo_builder.run.demo import samples
 
 SHARES = (0.3, 0.5, 0.7)
 LIMITS = {"p50": 0.15, "p99": 0.30}

@@ -25,7 +25,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from triton_repo_builder import releases
+from triton_repo_builder.base import releases
 
 IR = range(7, 20)
 OPSET = range(13, 36)
@@ -232,9 +232,9 @@ def shapes(graphs: Path, version: str, cache: Path) -> int:
     """Compare on each graph; how many outputs differ."""
     import onnx
 
-    from triton_repo_builder.graph import reader, shape_inference
-    from triton_repo_builder.read import skeleton
-    from triton_repo_builder.read.signature import refine
+    from triton_repo_builder.model.graph import reader, shape_inference
+    from triton_repo_builder.model.read import skeleton
+    from triton_repo_builder.model.read.signature import refine
 
     release = next(each for each in releases.load().values() if each.onnxruntime == version)
     start = f"import sys; sys.path.insert(0, {str(install(version, cache))!r})\n{SHAPES}"

@@ -17,9 +17,10 @@ import template_repository
 from common import Result, number, say
 from template_repository import Template
 
-from triton_repo_builder import bench, repository
-from triton_repo_builder.bench.options import Variant
-from triton_repo_builder.demo import samples
+from triton_repo_builder import repository
+from triton_repo_builder.measure import bench
+from triton_repo_builder.measure.bench.options import Variant
+from triton_repo_builder.run.demo import samples
 
 LENGTHS = (32, 64, 128, 256)
 SEED = {

@@ -20,10 +20,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from triton_repo_builder.serve import ServeOptions
-from triton_repo_builder.serve.embedded import install
-from triton_repo_builder.serve.loading.start import AS_THEY_STAND
-from triton_repo_builder.serve.processes import ports, proc
+from triton_repo_builder.run.serve import ServeOptions
+from triton_repo_builder.run.serve.embedded import install
+from triton_repo_builder.run.serve.loading.start import AS_THEY_STAND
+from triton_repo_builder.run.serve.processes import ports, proc
 
 FREE = ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
 

@@ -20,14 +20,17 @@ from typing import Any
 import common
 from common import Result, number, say
 
-from triton_repo_builder import bench, hardware, repository, serve
-from triton_repo_builder.bench.load.workers import WorkerPool
-from triton_repo_builder.bench.objective import Objective
-from triton_repo_builder.client import Urls
-from triton_repo_builder.demo import samples
-from triton_repo_builder.tune import factors, prove, run
-from triton_repo_builder.tune.capacity import Meter, find
-from triton_repo_builder.tune.live import Live
+from triton_repo_builder import repository
+from triton_repo_builder.base import hardware
+from triton_repo_builder.measure import bench
+from triton_repo_builder.measure.bench.load.workers import WorkerPool
+from triton_repo_builder.measure.bench.objective import Objective
+from triton_repo_builder.measure.tune import factors, prove, run
+from triton_repo_builder.measure.tune.capacity import Meter, find
+from triton_repo_builder.measure.tune.live import Live
+from triton_repo_builder.run import serve
+from triton_repo_builder.run.client import Urls
+from triton_repo_builder.run.demo import samples
 
 NAME = "minilm"
 GRID = {

@@ -14,7 +14,7 @@ from pathlib import Path
 import common
 from common import Result, Sample, median, number, of
 
-from triton_repo_builder.demo import samples
+from triton_repo_builder.run.demo import samples
 
 NSFW = {
     "size": {"height": 256, "width": 256},

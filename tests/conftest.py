@@ -11,8 +11,8 @@ from filelock import FileLock
 
 from tests.support import oci_registry
 from tests.support import zoo as shared
-from triton_repo_builder import process, transfer
-from triton_repo_builder.demo import samples
+from triton_repo_builder.base import process, transfer
+from triton_repo_builder.run.demo import samples
 
 # A worker of pytest-xdist states a width of 80 columns: tables in pipes would break their lines.
 os.environ.pop("COLUMNS", None)

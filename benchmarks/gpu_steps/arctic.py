@@ -16,7 +16,7 @@ import common
 
 from gpu_steps import encoders, serving
 from gpu_steps.step import GPU, Setting
-from triton_repo_builder.read.options import KEEP
+from triton_repo_builder.model.read.options import KEEP
 
 LENGTH = 50
 BATCHES = (1, 16, 64)

@@ -62,8 +62,8 @@ def _missing(setting: Setting) -> Iterator[dict[str, str]]:
             )
     if absent:
         return
-    from triton_repo_builder.errors import TrbError
-    from triton_repo_builder.serve.embedded import install
+    from triton_repo_builder.base.errors import TrbError
+    from triton_repo_builder.run.serve.embedded import install
 
     try:
         install.find()

@@ -10,9 +10,10 @@ import common
 
 from gpu_steps import parity, serving
 from gpu_steps.step import GPU, Setting, StepFailed
-from triton_repo_builder import repository, smoke
-from triton_repo_builder.serve.processes import proc
-from triton_repo_builder.smoke import SmokeReport, Status
+from triton_repo_builder import repository
+from triton_repo_builder.run import smoke
+from triton_repo_builder.run.serve.processes import proc
+from triton_repo_builder.run.smoke import SmokeReport, Status
 
 
 def run(setting: Setting) -> dict[str, Any]:

@@ -144,7 +144,7 @@ def join(source: Path, target: Path) -> list[Path]:
 def unpack(source: Path) -> int:
     """Join, make the environment, install into it without an index; the model goes where the pass looks."""
     sys.path.append(str(ROOT))
-    from triton_repo_builder import transfer
+    from triton_repo_builder.base import transfer
 
     with tempfile.TemporaryDirectory(dir=_made(ROOT / ".cache")) as folder:
         files = join(source, Path(folder))
@@ -175,8 +175,8 @@ def unpack(source: Path) -> int:
 
 def _of_the_server() -> list[Path]:
     """Pillow for the server's Python, which a build of an image endpoint fetches where it is not cached."""
-    from triton_repo_builder import releases
-    from triton_repo_builder.render import vendor_pillow
+    from triton_repo_builder.base import releases
+    from triton_repo_builder.endpoint.render import vendor_pillow
 
     return [vendor_pillow.fetched(releases.default().python)]
 

@@ -10,8 +10,9 @@ from typing import Any
 import common
 
 from gpu_steps.step import GPU, Setting, StepFailed
-from triton_repo_builder import bench, repository
-from triton_repo_builder.bench import Level
+from triton_repo_builder import repository
+from triton_repo_builder.measure import bench
+from triton_repo_builder.measure.bench import Level
 
 GRPC = "grpc"
 MANY = 8

@@ -10,7 +10,7 @@ import common
 
 from gpu_steps import encoders, serving
 from gpu_steps.step import GPU, Setting, StepFailed
-from triton_repo_builder import process
+from triton_repo_builder.base import process
 
 
 def run(setting: Setting) -> dict[str, Any]:

@@ -20,8 +20,8 @@ from pathlib import Path
 from conformance import serve, table, tasks
 from conformance.serve import FAIL, Result
 from conformance.tasks import Cell
-from triton_repo_builder.demo import samples
-from triton_repo_builder.tasks import TASKS
+from triton_repo_builder.endpoint.tasks import TASKS
+from triton_repo_builder.run.demo import samples
 
 ROOT = Path(__file__).resolve().parents[2]
 EXPORT_PYTHON = ROOT / ".venv-export" / "bin" / "python"

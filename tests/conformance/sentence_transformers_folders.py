@@ -235,8 +235,8 @@ def _export(folder: Path, target: Path, task: str) -> None:
 
 def compare(folder: Path) -> int:
     """How many models are answered otherwise, or refused otherwise."""
-    serve: Any = import_module("triton_repo_builder.serve")
-    client_of: Any = import_module("triton_repo_builder.client.grpc").GrpcClient
+    serve: Any = import_module("triton_repo_builder.run.serve")
+    client_of: Any = import_module("triton_repo_builder.run.client.grpc").GrpcClient
     repository = folder / "model_repository"
     shutil.rmtree(repository, ignore_errors=True)
     wrong, built = 0, []

@@ -22,11 +22,11 @@ from conformance import compare, sounds
 from conformance.tasks import REFUSED as MUST_REFUSE
 from conformance.tasks import Cell, Task, slug
 from triton_repo_builder import cli
-from triton_repo_builder import serve as serve_module
-from triton_repo_builder.client import RequestFailed
-from triton_repo_builder.client.grpc import GrpcClient
-from triton_repo_builder.errors import TrbError
-from triton_repo_builder.tasks import TASKS
+from triton_repo_builder.base.errors import TrbError
+from triton_repo_builder.endpoint.tasks import TASKS
+from triton_repo_builder.run import serve as serve_module
+from triton_repo_builder.run.client import RequestFailed
+from triton_repo_builder.run.client.grpc import GrpcClient
 
 PASS, FAIL, PENDING, REFUSED = "pass", "fail", "pending", "refused"
 CLIENTS = 8

@@ -90,8 +90,8 @@ def _calibrate(network: Any, files: list[Path]) -> None:
 def compare(folder: Path) -> int:
     """Serve the model and ask it; the number of images with other objects."""
     tiny: Any = import_module("tiny")
-    serve: Any = import_module("triton_repo_builder.serve")
-    client_of: Any = import_module("triton_repo_builder.client.grpc").GrpcClient
+    serve: Any = import_module("triton_repo_builder.run.serve")
+    client_of: Any = import_module("triton_repo_builder.run.client.grpc").GrpcClient
     answers: dict[str, Any] = json.loads((folder / ANSWERS).read_text())
     tiny.put(folder / MODEL, folder / "model_repository", name="yolo", device="cpu", instances=1)
     wrong = 0

@@ -12,9 +12,10 @@ from needs import unavailable
 
 from tests.support import serve_repository as made
 from tests.support.cli import trb
-from triton_repo_builder import container_image, process
-from triton_repo_builder.errors import TrbError
-from triton_repo_builder.serve.docker import cleanup, daemon
+from triton_repo_builder.base import process
+from triton_repo_builder.base.errors import TrbError
+from triton_repo_builder.run.serve.docker import cleanup, daemon
+from triton_repo_builder.ship import container_image
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE = "debian:bookworm-slim"

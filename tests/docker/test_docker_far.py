@@ -12,7 +12,7 @@ from needs import unavailable
 from tests.docker import far
 from tests.docker.conftest import ours
 from tests.support import serve_repository as made
-from triton_repo_builder.errors import Code
+from triton_repo_builder.base.errors import Code
 
 pytestmark = pytest.mark.docker
 

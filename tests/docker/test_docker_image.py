@@ -18,9 +18,9 @@ import pytest
 from tests.docker.conftest import BASE, ROOT, images_of
 from tests.support import serve_repository as made
 from tests.support import sleeper
-from triton_repo_builder import container_image
-from triton_repo_builder.errors import Code
-from triton_repo_builder.serve.docker import cleanup
+from triton_repo_builder.base.errors import Code
+from triton_repo_builder.run.serve.docker import cleanup
+from triton_repo_builder.ship import container_image
 
 pytestmark = pytest.mark.docker
 CODE = "python-import"

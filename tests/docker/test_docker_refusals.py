@@ -10,7 +10,7 @@ import pytest
 
 from tests.docker.conftest import BASE
 from tests.support import serve_repository as made
-from triton_repo_builder.errors import Code
+from triton_repo_builder.base.errors import Code
 
 pytestmark = pytest.mark.docker
 

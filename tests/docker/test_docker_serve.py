@@ -18,9 +18,9 @@ import pytest
 from tests.docker.conftest import ours
 from tests.support import killing_requests
 from tests.support import serve_repository as made
-from triton_repo_builder.errors import Code
-from triton_repo_builder.serve.docker import cleanup, settings
-from triton_repo_builder.serve.processes import shared_memory
+from triton_repo_builder.base.errors import Code
+from triton_repo_builder.run.serve.docker import cleanup, settings
+from triton_repo_builder.run.serve.processes import shared_memory
 
 pytestmark = pytest.mark.docker
 

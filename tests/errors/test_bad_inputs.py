@@ -20,8 +20,9 @@ import tiny
 import tiny_images
 import tiny_onnx as t
 
-from triton_repo_builder import cli, files
-from triton_repo_builder.errors import Code
+from triton_repo_builder import cli
+from triton_repo_builder.base import files
+from triton_repo_builder.base.errors import Code
 
 Case = Callable[[Path], list[str]]
 CASES: dict[str, tuple[Case, Code, str]] = {}
@@ -800,7 +801,7 @@ def test_bad_input(name: str, repository: Path, tmp_path: Path, capsys: pytest.C
 
 
 def _filled(text: str, folder: Path, output: Path) -> str:
-    from triton_repo_builder import releases
+    from triton_repo_builder.base import releases
 
     values: dict[str, Any] = {"folder": folder, "output": output, "releases": ", ".join(releases.load())}
     for key, value in values.items():

@@ -1,4 +1,4 @@
-"""Writes the image files that golden cases are recorded with (triton_repo_builder/golden/images/).
+"""Writes the image files that golden cases are recorded with (triton_repo_builder/endpoint/golden/images/).
 
     .venv/bin/python tests/golden/make_images.py
 

@@ -20,10 +20,10 @@ def make(folder: Path) -> Path:
     """Build the example under ``folder``."""
     import make_model
 
-    from triton_repo_builder.build import build
-    from triton_repo_builder.hardware import Hardware
-    from triton_repo_builder.read.options import BuildOptions
-    from triton_repo_builder.write import publish
+    from triton_repo_builder.base.hardware import Hardware
+    from triton_repo_builder.model.read.options import BuildOptions
+    from triton_repo_builder.produce import build
+    from triton_repo_builder.produce.write import publish
 
     make_model.main(folder / "model")
     options = BuildOptions(model=folder / "model", name="sentiment", output=folder / "model_repository")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.zoo import Zoo
-from triton_repo_builder import serve
-from triton_repo_builder.client.grpc import GrpcClient
+from triton_repo_builder.run import serve
+from triton_repo_builder.run.client.grpc import GrpcClient
 
 
 @pytest.fixture(scope="module")

@@ -20,9 +20,9 @@ from tritonclient.utils import InferenceServerException
 
 from tests.support import cli
 from tests.support.serve_repository import FREE, Serve, serve, trb, until, whole
-from triton_repo_builder.client import JSON, Body, HttpClient
-from triton_repo_builder.errors import Code
-from triton_repo_builder.write import publish, versions
+from triton_repo_builder.base.errors import Code
+from triton_repo_builder.produce.write import publish, versions
+from triton_repo_builder.run.client import JSON, Body, HttpClient
 
 pytestmark = pytest.mark.server
 

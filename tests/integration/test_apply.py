@@ -24,11 +24,11 @@ from tests.support.raw_server import raw_server
 from tests.support.serve_repository import free_port, until
 from tests.support.servers import free
 from triton_repo_builder import repository
-from triton_repo_builder import serve as serve_module
-from triton_repo_builder.client import HttpClient
-from triton_repo_builder.errors import Code
+from triton_repo_builder.base.errors import Code
 from triton_repo_builder.repository import CONFIG
-from triton_repo_builder.serve.loading import load_unload
+from triton_repo_builder.run import serve as serve_module
+from triton_repo_builder.run.client import HttpClient
+from triton_repo_builder.run.serve.loading import load_unload
 
 pytestmark = pytest.mark.server
 

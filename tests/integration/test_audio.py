@@ -25,11 +25,11 @@ from onnx import TensorProto
 from tests.integration.test_clients import RUN
 from tests.support.cli import FEW, trb
 from tests.support.rows import column
-from triton_repo_builder import serve
-from triton_repo_builder.client import HttpClient, RequestFailed
-from triton_repo_builder.client.grpc import GrpcClient
-from triton_repo_builder.codegen import example, python_client, snippets
-from triton_repo_builder.golden import audio as golden
+from triton_repo_builder.endpoint.golden import audio as golden
+from triton_repo_builder.run import serve
+from triton_repo_builder.run.client import HttpClient, RequestFailed
+from triton_repo_builder.run.client.grpc import GrpcClient
+from triton_repo_builder.run.codegen import example, python_client, snippets
 
 pytestmark = pytest.mark.server
 

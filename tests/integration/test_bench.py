@@ -22,19 +22,17 @@ import pytest
 
 from tests.support.cli import trb
 from tests.support.servers import free
-from triton_repo_builder import (
-    bench,
-    process,
-    repository,
-    serve,
-)
-from triton_repo_builder.bench import connectivity
-from triton_repo_builder.bench.measure.cpu import server_process
-from triton_repo_builder.bench.objective import Objective
-from triton_repo_builder.bench.report import table
+from triton_repo_builder import repository
+from triton_repo_builder.base import process
+from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.cli import main
-from triton_repo_builder.client import JSON, Body, HttpClient, statistics
-from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.measure import bench
+from triton_repo_builder.measure.bench import connectivity
+from triton_repo_builder.measure.bench.measure.cpu import server_process
+from triton_repo_builder.measure.bench.objective import Objective
+from triton_repo_builder.measure.bench.report import table
+from triton_repo_builder.run import serve
+from triton_repo_builder.run.client import JSON, Body, HttpClient, statistics
 
 pytestmark = pytest.mark.server
 

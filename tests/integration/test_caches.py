@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from cli import trb
 
-from triton_repo_builder import serve
-from triton_repo_builder.client import HttpClient, statistics
-from triton_repo_builder.client.codec import encode_binary
+from triton_repo_builder.run import serve
+from triton_repo_builder.run.client import HttpClient, statistics
+from triton_repo_builder.run.client.codec import encode_binary
 
 pytestmark = pytest.mark.server
 FREE = serve.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)

@@ -11,7 +11,7 @@ import serve_repository as made
 from tests.support.cli import call
 from tests.support.raw_server import raw_server
 from triton_repo_builder import repository
-from triton_repo_builder.deploy import live_check
+from triton_repo_builder.ship.deploy import live_check
 
 pytestmark = pytest.mark.server
 

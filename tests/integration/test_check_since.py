@@ -12,8 +12,8 @@ import serve_repository as made
 
 from tests.support.cli import call
 from triton_repo_builder import repository
-from triton_repo_builder.errors import TrbError
-from triton_repo_builder.vcs import changed
+from triton_repo_builder.base.errors import TrbError
+from triton_repo_builder.ship.vcs import changed
 
 
 def git(folder: Path, *arguments: str) -> None:

@@ -16,7 +16,7 @@ import pytest
 import tiny
 
 from tests.support.serve_repository import HALF, Serve, python, serve, text, trb
-from triton_repo_builder.errors import Code
+from triton_repo_builder.base.errors import Code
 
 pytestmark = pytest.mark.server
 LANGUAGES = ("curl", "python", "javascript")

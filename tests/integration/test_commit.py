@@ -19,10 +19,10 @@ import tiny
 
 from tests.support.cli import ARGV, call, kind, trb
 from tests.support.serve_repository import until
-from triton_repo_builder import files, process
-from triton_repo_builder.deploy import revision
-from triton_repo_builder.errors import Code
-from triton_repo_builder.write import staging
+from triton_repo_builder.base import files, process
+from triton_repo_builder.base.errors import Code
+from triton_repo_builder.produce.write import staging
+from triton_repo_builder.ship.deploy import revision
 
 pytestmark = pytest.mark.lfs
 

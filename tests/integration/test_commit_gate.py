@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from triton_repo_builder.errors import Code
-from triton_repo_builder.vcs import gate
-from triton_repo_builder.vcs.git import Git
+from triton_repo_builder.base.errors import Code
+from triton_repo_builder.ship.vcs import gate
+from triton_repo_builder.ship.vcs.git import Git
 
 MESSAGE = "Déployer 'bert' [a-z]* $HOME \\n\n\n\n# kept, too  \n"
 STRIPPED = "Déployer 'bert' [a-z]* $HOME \\n\n\n# kept, too\n"

@@ -12,7 +12,7 @@ from conformance.serve import Result
 from conformance.tasks import Cell
 
 from tests.support.zoo import Zoo
-from triton_repo_builder.client.grpc import GrpcClient
+from triton_repo_builder.run.client.grpc import GrpcClient
 
 pytestmark = pytest.mark.server
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from triton_repo_builder.build import build
-from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.read import options
-from triton_repo_builder.read.option_checks import check
+from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.model.read import options
+from triton_repo_builder.model.read.option_checks import check
+from triton_repo_builder.produce import build
 
 
 @pytest.mark.parametrize(

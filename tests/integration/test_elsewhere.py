@@ -17,8 +17,8 @@ import pytest
 from tests.integration.test_commit import web
 from tests.support import s3_server
 from tests.support.cli import ARGV, kind
-from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.stores import external_weights
+from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.ship.stores import external_weights
 
 CONTENT = bytes(range(256)) * 20_000
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

@@ -15,8 +15,8 @@ import two_versions
 from tests.support import altered, s3_server
 from tests.support import serve_repository as made
 from tests.support.cli import call, kind, trb
-from triton_repo_builder.client import HttpClient
-from triton_repo_builder.errors import Code
+from triton_repo_builder.base.errors import Code
+from triton_repo_builder.run.client import HttpClient
 
 PATIENCE = 300
 """Seconds for one revision, on a machine that is busy with other tests."""

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from triton_repo_builder import process
-from triton_repo_builder.vcs import large_files
+from triton_repo_builder.base import process
+from triton_repo_builder.ship.vcs import large_files
 
 NAMES = (
     "plain.onnx",

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from triton_repo_builder import process
+from triton_repo_builder.base import process
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "benchmarks" / "gpu.py"

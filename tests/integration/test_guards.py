@@ -14,12 +14,12 @@ import pytest
 
 from tests.support.serve_repository import Serve, serve, until, whole
 from tests.support.servers import free
-from triton_repo_builder import process
-from triton_repo_builder.errors import TrbError
-from triton_repo_builder.serve import workdir
-from triton_repo_builder.serve.docker.cleanup import Cleanup
-from triton_repo_builder.serve.embedded import supervisor
-from triton_repo_builder.serve.embedded.engine import EmbeddedEngine
+from triton_repo_builder.base import process
+from triton_repo_builder.base.errors import TrbError
+from triton_repo_builder.run.serve import workdir
+from triton_repo_builder.run.serve.docker.cleanup import Cleanup
+from triton_repo_builder.run.serve.embedded import supervisor
+from triton_repo_builder.run.serve.embedded.engine import EmbeddedEngine
 
 pytestmark = pytest.mark.server
 

@@ -26,13 +26,13 @@ from tests.integration.test_clients import RUN
 from tests.models import images
 from tests.support.cli import FEW, call, trb
 from tests.support.rows import column
-from triton_repo_builder import serve
-from triton_repo_builder.client import HttpClient, RequestFailed
-from triton_repo_builder.client.codec import encode_binary
-from triton_repo_builder.client.grpc import GrpcClient
-from triton_repo_builder.codegen import example, python_client, snippets
-from triton_repo_builder.demo import samples
-from triton_repo_builder.errors import Code
+from triton_repo_builder.base.errors import Code
+from triton_repo_builder.run import serve
+from triton_repo_builder.run.client import HttpClient, RequestFailed
+from triton_repo_builder.run.client.codec import encode_binary
+from triton_repo_builder.run.client.grpc import GrpcClient
+from triton_repo_builder.run.codegen import example, python_client, snippets
+from triton_repo_builder.run.demo import samples
 
 pytestmark = pytest.mark.server
 

@@ -19,10 +19,10 @@ from PIL import Image
 from tests.models import images
 from tests.support.cli import FEW, trb
 from tests.support.rows import column
-from triton_repo_builder import serve
-from triton_repo_builder.client import HttpClient, RequestFailed
-from triton_repo_builder.client.grpc import GrpcClient
-from triton_repo_builder.read import image_processor, image_reference
+from triton_repo_builder.model.read import image_processor, image_reference
+from triton_repo_builder.run import serve
+from triton_repo_builder.run.client import HttpClient, RequestFailed
+from triton_repo_builder.run.client.grpc import GrpcClient
 
 pytestmark = pytest.mark.server
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from triton_repo_builder import process
-from triton_repo_builder.golden import cases
-from triton_repo_builder.read import wire
-from triton_repo_builder.render import endpoint
+from triton_repo_builder.base import process
+from triton_repo_builder.endpoint.golden import cases
+from triton_repo_builder.endpoint.render import endpoint
+from triton_repo_builder.model.read import wire
 
 TRB = str(Path(sys.executable).with_name("trb"))
 PEAK = Path(__file__).resolve().parents[2] / "benchmarks" / "peak.py"

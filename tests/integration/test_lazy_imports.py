@@ -9,9 +9,9 @@ import pytest
 import tiny
 
 from tests.support.serve_repository import python, serve, trb
-from triton_repo_builder import process
-from triton_repo_builder.serve.embedded import lazy_imports
-from triton_repo_builder.serve.processes import proc
+from triton_repo_builder.base import process
+from triton_repo_builder.run.serve.embedded import lazy_imports
+from triton_repo_builder.run.serve.processes import proc
 
 SCRIPT = f"""
 import sys

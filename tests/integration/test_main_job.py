@@ -16,7 +16,7 @@ import pytest
 from tritonclient import http as triton
 
 from tests.support.cli import FEW, trb
-from triton_repo_builder import serve
+from triton_repo_builder.run import serve
 
 pytestmark = pytest.mark.server
 

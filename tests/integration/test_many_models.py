@@ -19,7 +19,7 @@ import tiny
 
 from tests.support.raw_server import raw_server
 from tests.support.serve_repository import FREE, RAISES, Serve, ensemble, python, serve, trb, until
-from triton_repo_builder.errors import Code
+from triton_repo_builder.base.errors import Code
 
 pytestmark = pytest.mark.server
 COUNT = 200

@@ -13,8 +13,8 @@ import tiny_images
 import tiny_onnx as t
 
 from tests.support.cli import FEW, trb
-from triton_repo_builder import serve
-from triton_repo_builder.plan import tensors
+from triton_repo_builder.endpoint.plan import tensors
+from triton_repo_builder.run import serve
 
 pytestmark = pytest.mark.server
 

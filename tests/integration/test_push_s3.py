@@ -24,9 +24,9 @@ import pytest
 from tests.support import s3_server
 from tests.support import serve_repository as made
 from tests.support.cli import kind, trb
-from triton_repo_builder.client import HttpClient
-from triton_repo_builder.client.codec import encode_json
-from triton_repo_builder.errors import Code
+from triton_repo_builder.base.errors import Code
+from triton_repo_builder.run.client import HttpClient
+from triton_repo_builder.run.client.codec import encode_json
 
 
 @pytest.fixture(scope="module")

@@ -19,12 +19,12 @@ from tests.support import keys, oci_registry, s3_server
 from tests.support import serve_repository as made
 from tests.support.cli import ARGV, kind
 from tests.support.keys import Pair
-from triton_repo_builder import stores
-from triton_repo_builder.deploy import revision
-from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.stores import registry_tags, signature
-from triton_repo_builder.stores.location import Image
-from triton_repo_builder.stores.oci_client import Client
+from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.ship import stores
+from triton_repo_builder.ship.deploy import revision
+from triton_repo_builder.ship.stores import registry_tags, signature
+from triton_repo_builder.ship.stores.location import Image
+from triton_repo_builder.ship.stores.oci_client import Client
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,9 @@ from tests.integration.test_push_s3 import push
 from tests.support import certificates, oci_registry, s3_server
 from tests.support import serve_repository as made
 from tests.support.certificates import Certificate
-from triton_repo_builder import stores
-from triton_repo_builder.errors import Code
-from triton_repo_builder.stores import failures
+from triton_repo_builder.base.errors import Code
+from triton_repo_builder.ship import stores
+from triton_repo_builder.ship.stores import failures
 
 VARIABLES = {name for kind in stores.STORES.values() for name in kind.HINTS.ca_variables}
 

@@ -19,16 +19,16 @@ from onnxruntime.quantization import quantize_dynamic
 from tokenizers import Tokenizer
 
 from tests.support.zoo import Zoo
-from triton_repo_builder import serve
-from triton_repo_builder.build import build
-from triton_repo_builder.client import HttpClient
-from triton_repo_builder.client.codec import encode_json
-from triton_repo_builder.graph import query_blocks
-from triton_repo_builder.graph.heads.pooling import POOLINGS
-from triton_repo_builder.graph.packing import rewrite as packing
-from triton_repo_builder.plan import text_memory
-from triton_repo_builder.read.options import BuildOptions
-from triton_repo_builder.write import publish
+from triton_repo_builder.endpoint.plan import text_memory
+from triton_repo_builder.model.graph import query_blocks
+from triton_repo_builder.model.graph.heads.pooling import POOLINGS
+from triton_repo_builder.model.graph.packing import rewrite as packing
+from triton_repo_builder.model.read.options import BuildOptions
+from triton_repo_builder.produce import build
+from triton_repo_builder.produce.write import publish
+from triton_repo_builder.run import serve
+from triton_repo_builder.run.client import HttpClient
+from triton_repo_builder.run.client.codec import encode_json
 
 pytestmark = pytest.mark.server
 

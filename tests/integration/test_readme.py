@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from triton_repo_builder import process
+from triton_repo_builder.base import process
 
 ROOT = Path(__file__).resolve().parents[2]
 

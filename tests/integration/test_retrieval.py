@@ -15,8 +15,8 @@ import pytest
 import salvo
 
 from tests.support.cli import FEW, trb
-from triton_repo_builder import serve
-from triton_repo_builder.client import HttpClient
+from triton_repo_builder.run import serve
+from triton_repo_builder.run.client import HttpClient
 
 pytestmark = pytest.mark.server
 SPARSE = {"splade": ("--task", "sparse-embedding"), "splade_sum": ()}

@@ -11,11 +11,12 @@ import tiny
 
 from tests.support import s3_server
 from tests.support.cli import trb
-from triton_repo_builder import files, process, repository
-from triton_repo_builder.deploy import revision
-from triton_repo_builder.deploy.expected import expected
-from triton_repo_builder.deploy.revision import Revision
-from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder import repository
+from triton_repo_builder.base import files, process
+from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.ship.deploy import revision
+from triton_repo_builder.ship.deploy.expected import expected
+from triton_repo_builder.ship.deploy.revision import Revision
 
 NAME = "model_repository"
 MODEL = "sentiment_model/1/weights.onnx"

@@ -16,10 +16,10 @@ import tiny
 import tiny_images
 import tiny_sounds
 
-from triton_repo_builder import process, resources
-from triton_repo_builder.golden import audio, image
-from triton_repo_builder.read import audio_processor, image_processor, image_reference
-from triton_repo_builder.render import vendor_pillow
+from triton_repo_builder.base import process, resources
+from triton_repo_builder.endpoint.golden import audio, image
+from triton_repo_builder.endpoint.render import vendor_pillow
+from triton_repo_builder.model.read import audio_processor, image_processor, image_reference
 from triton_repo_builder.repository import pbtxt
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -33,9 +33,9 @@ from tests.support.serve_repository import (
     whole,
 )
 from tests.support.servers import free
-from triton_repo_builder import serve as serve_module
-from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.serve.processes import stubs
+from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.run import serve as serve_module
+from triton_repo_builder.run.serve.processes import stubs
 
 pytestmark = pytest.mark.server
 

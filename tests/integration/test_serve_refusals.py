@@ -11,9 +11,10 @@ from tiny_onnx import add_subtract, identity, lookup, write
 
 from tests.support.serve_repository import FREE, trb
 from tests.support.servers import free
-from triton_repo_builder import hardware, serve
-from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.serve.embedded import install
+from triton_repo_builder.base import hardware
+from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.run import serve
+from triton_repo_builder.run.serve.embedded import install
 
 pytestmark = pytest.mark.server
 

@@ -13,8 +13,8 @@ import pytest
 
 from tests.support import smoke_repository as made
 from tests.support.raw_server import RawServer, raw_server
+from triton_repo_builder.base.errors import Code
 from triton_repo_builder.cli import main
-from triton_repo_builder.errors import Code
 
 pytestmark = pytest.mark.server
 

@@ -14,15 +14,12 @@ from onnx import TensorProto
 from tiny_onnx import FLOAT, INT64, constant, model, node, tensor
 
 from tests.support.zoo import Zoo
-from triton_repo_builder import (
-    dtypes,
-    repository,
-    serve,
-    smoke,
-)
-from triton_repo_builder.client import HttpClient
-from triton_repo_builder.client.codec import encode_binary, encode_json
-from triton_repo_builder.client.grpc import GrpcClient
+from triton_repo_builder import repository
+from triton_repo_builder.base import dtypes
+from triton_repo_builder.run import serve, smoke
+from triton_repo_builder.run.client import HttpClient
+from triton_repo_builder.run.client.codec import encode_binary, encode_json
+from triton_repo_builder.run.client.grpc import GrpcClient
 
 pytestmark = pytest.mark.server
 

@@ -15,12 +15,12 @@ import pytest
 import salvo
 
 from tests.support.cli import FEW, trb
-from triton_repo_builder import serve
-from triton_repo_builder.build import build
-from triton_repo_builder.client import HttpClient, RequestFailed
-from triton_repo_builder.client.codec import encode_json
-from triton_repo_builder.read import option_checks, options
-from triton_repo_builder.write import publish
+from triton_repo_builder.model.read import option_checks, options
+from triton_repo_builder.produce import build
+from triton_repo_builder.produce.write import publish
+from triton_repo_builder.run import serve
+from triton_repo_builder.run.client import HttpClient, RequestFailed
+from triton_repo_builder.run.client.codec import encode_json
 
 pytestmark = pytest.mark.server
 

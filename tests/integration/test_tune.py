@@ -17,13 +17,15 @@ import pytest
 
 from tests.support import cli, sleeper
 from tests.support.servers import free
-from triton_repo_builder import bench, repository, serve
-from triton_repo_builder.bench.objective import Objective
-from triton_repo_builder.capacity import capacities
-from triton_repo_builder.client import HttpClient, Urls
-from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.tune import live, run
-from triton_repo_builder.tune.report import FAILED, Report
+from triton_repo_builder import repository
+from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.measure import bench
+from triton_repo_builder.measure.bench.objective import Objective
+from triton_repo_builder.measure.capacity import capacities
+from triton_repo_builder.measure.tune import live, run
+from triton_repo_builder.measure.tune.report import FAILED, Report
+from triton_repo_builder.run import serve
+from triton_repo_builder.run.client import HttpClient, Urls
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(600)]
 

@@ -14,10 +14,12 @@ import two_versions
 
 from tests.support import cli, s3_server
 from tests.support.interrupted import command
-from triton_repo_builder import files, repository, stores
-from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder import repository
+from triton_repo_builder.base import files
+from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.produce.write import staging
 from triton_repo_builder.repository import integrity
-from triton_repo_builder.write import staging
+from triton_repo_builder.ship import stores
 
 BUILDS = 6
 

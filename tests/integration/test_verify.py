@@ -22,14 +22,15 @@ from tests.support import serve_repository as made
 from tests.support.cli import call, kind, trb
 from tests.support.servers import free
 from tests.support.zoo import Zoo
-from triton_repo_builder import files, process, serve
-from triton_repo_builder.client import HttpClient
-from triton_repo_builder.deploy import promote
-from triton_repo_builder.errors import Code
-from triton_repo_builder.serve.embedded import engine, install
-from triton_repo_builder.serve.processes import proc
-from triton_repo_builder.serve.processes.ports import Ports
-from triton_repo_builder.write import publish, versions
+from triton_repo_builder.base import files, process
+from triton_repo_builder.base.errors import Code
+from triton_repo_builder.produce.write import publish, versions
+from triton_repo_builder.run import serve
+from triton_repo_builder.run.client import HttpClient
+from triton_repo_builder.run.serve.embedded import engine, install
+from triton_repo_builder.run.serve.processes import proc
+from triton_repo_builder.run.serve.processes.ports import Ports
+from triton_repo_builder.ship.deploy import promote
 
 WEIGHTS = "sentiment_model/1/weights.onnx"
 

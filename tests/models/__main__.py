@@ -16,7 +16,7 @@ from pathlib import Path
 from conformance import tasks
 
 from tests.models import images
-from triton_repo_builder.demo import samples
+from triton_repo_builder.run.demo import samples
 
 ROOT = Path(__file__).resolve().parents[2]
 EXPORT_PYTHON = ROOT / ".venv-export" / "bin" / "python"

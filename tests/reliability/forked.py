@@ -45,7 +45,7 @@ def find_strace() -> str:
 def warm() -> None:
     """Import all that a command may need, so that a forked one begins at once."""
     import triton_repo_builder
-    from triton_repo_builder import deadline
+    from triton_repo_builder.base import deadline
 
     sys.dont_write_bytecode = True
     # In the main thread: strace counts the calls of each thread, and none of ours has to be given up here.

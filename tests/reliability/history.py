@@ -32,7 +32,7 @@ from tests.reliability.recording_clients import Asked, Clients
 from tests.reliability.report import section
 from tests.support.cli import ARGV, trb
 from tests.support.serve_repository import Serve, children, command, environment, free_port, until
-from triton_repo_builder.client import HttpClient
+from triton_repo_builder.run.client import HttpClient
 
 VERSIONS = (1, 2, 3)
 CLIENTS = 6

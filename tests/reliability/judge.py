@@ -14,8 +14,8 @@ import tiny
 
 from tests.reliability import forked, scenarios
 from tests.reliability.scenarios import REPO, Scenario, State
-from triton_repo_builder.errors import Exit
-from triton_repo_builder.write import seal
+from triton_repo_builder.base.errors import Exit
+from triton_repo_builder.produce.write import seal
 
 KILL, LOST = "KILL", "LOST"
 ERRORS = {

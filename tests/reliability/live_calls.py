@@ -33,8 +33,8 @@ from tests.reliability.judge import ERRORS, KILL
 from tests.reliability.report import commit, section
 from tests.support.cli import trb
 from tests.support.serve_repository import serve
-from triton_repo_builder.client import HttpClient, ready_versions
-from triton_repo_builder.errors import Exit
+from triton_repo_builder.base.errors import Exit
+from triton_repo_builder.run.client import HttpClient, ready_versions
 
 REPO, NAME = "repo", "sentiment"
 PARTS = (f"{REPO}/", REPO, f".{REPO}.trb-")

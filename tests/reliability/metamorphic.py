@@ -26,12 +26,12 @@ from tests.reliability import random_tensors, random_text
 from tests.reliability.graph_writer import Array, Graph, Rows
 from tests.reliability.report import section
 from tests.support import zoo
-from triton_repo_builder import serve
-from triton_repo_builder.client import HttpClient
-from triton_repo_builder.client.codec import encode_binary, encode_json
-from triton_repo_builder.client.grpc import GrpcClient
-from triton_repo_builder.client.values import JSON, Body
-from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.run import serve
+from triton_repo_builder.run.client import HttpClient
+from triton_repo_builder.run.client.codec import encode_binary, encode_json
+from triton_repo_builder.run.client.grpc import GrpcClient
+from triton_repo_builder.run.client.values import JSON, Body
 
 AT_ONCE = 24
 """Graphs that one server has at the same time."""

@@ -29,7 +29,7 @@ from tests.reliability.report import commit, section
 from tests.support.cli import trb, trb_apart
 from tests.support.probe import TICK, TIMEOUT, Probe
 from tests.support.servers import free
-from triton_repo_builder import serve
+from triton_repo_builder.run import serve
 
 NAME = "sentiment"
 CLIENTS = 6

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tests.reliability.checker import NONE, Request
-from triton_repo_builder.client.values import NoAnswer, RequestFailed
+from triton_repo_builder.run.client.values import NoAnswer, RequestFailed
 
 TIMEOUT = 30.0
 TOLERANCE = 1e-4

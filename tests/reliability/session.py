@@ -22,7 +22,7 @@ import click
 
 from tests.reliability.guard import Guard
 from tests.reliability.readers.reader import Reader
-from triton_repo_builder.errors import TrbError
+from triton_repo_builder.base.errors import TrbError
 
 _NAME = re.compile(rb"[\w./ -]+\n")
 OURS = "/triton_repo_builder/"

@@ -27,7 +27,7 @@ from tests.reliability.hostile import Hostile
 from tests.reliability.recording_clients import Clients
 from tests.reliability.report import commit, section
 from tests.support.serve_repository import children
-from triton_repo_builder.serve.processes.watchdog import WINDOW
+from triton_repo_builder.run.serve.processes.watchdog import WINDOW
 
 KINDS = ("promote", "rollback", "stub")
 EVERY = 5.0

@@ -15,13 +15,14 @@ import two_versions
 from tests.support import altered, cli
 from tests.support.altered import record, seal
 from tests.support.servers import free
-from triton_repo_builder import repository, serve
-from triton_repo_builder.client import HttpClient
-from triton_repo_builder.container_image.build import _labels
-from triton_repo_builder.container_image.context import Request
-from triton_repo_builder.deploy import apply, promote, transition
-from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.write import staging
+from triton_repo_builder import repository
+from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.produce.write import staging
+from triton_repo_builder.run import serve
+from triton_repo_builder.run.client import HttpClient
+from triton_repo_builder.ship.container_image.build import _labels
+from triton_repo_builder.ship.container_image.context import Request
+from triton_repo_builder.ship.deploy import apply, promote, transition
 
 PROGRAM = b"""
 import pathlib

@@ -12,7 +12,7 @@ import tiny
 import two_versions
 from cli import FEW, call, kind
 
-from triton_repo_builder.errors import Code
+from triton_repo_builder.base.errors import Code
 
 EVIL = "open({marker!r}, 'w').close()\nraise SystemExit\n"
 

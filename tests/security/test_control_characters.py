@@ -12,7 +12,7 @@ import pytest
 import tiny
 from cli import call
 
-from triton_repo_builder import text
+from triton_repo_builder.base import text
 from triton_repo_builder.cli import console
 
 CODES = "\x1b[2J\x1b]0;t\x07\r\x08\x7f\x9b31m\u202e\u2066\u2028"

@@ -15,7 +15,7 @@ import two_versions
 
 from tests.support import cli
 from tests.support.serve_repository import FREE, HEALTHY, python
-from triton_repo_builder import process
+from triton_repo_builder.base import process
 
 pytestmark = pytest.mark.server
 

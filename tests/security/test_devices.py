@@ -11,7 +11,7 @@ import pytest
 import tiny
 from cli import ARGV, call, own
 
-from triton_repo_builder.errors import Code, Exit
+from triton_repo_builder.base.errors import Code, Exit
 
 NOWHERE = "http://127.0.0.1:9"
 REPOSITORY = "model_repository"

@@ -18,11 +18,11 @@ import tiny
 from cli import call, kind
 from onnx import FunctionProto, GraphProto, TensorProto, helper, numpy_helper
 
-from triton_repo_builder import process
-from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.golden import original
-from triton_repo_builder.graph import isolated, reader
-from triton_repo_builder.read import tokenizer_limits, wire
+from triton_repo_builder.base import process
+from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.endpoint.golden import original
+from triton_repo_builder.model.graph import isolated, reader
+from triton_repo_builder.model.read import tokenizer_limits, wire
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 GIB = 1 << 30
@@ -235,7 +235,7 @@ def test_it_imports_nothing_of_the_current_folder(tmp_path: Path, monkeypatch: p
     for name in ("numpy", "onnxruntime", "json", "runpy"):
         (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'marker')!r}, 'w')\nraise SystemExit\n")
     monkeypatch.chdir(tmp_path)
-    child, connection = process.spawn_python("triton_repo_builder.graph.sessions", str(4 * GIB))
+    child, connection = process.spawn_python("triton_repo_builder.model.graph.sessions", str(4 * GIB))
     connection.send(("version", (), ()))
     kind, version = connection.recv()
     connection.close()

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from cli import call, kind
 
-from triton_repo_builder import deadline, files
-from triton_repo_builder.errors import Code
+from triton_repo_builder.base import deadline, files
+from triton_repo_builder.base.errors import Code
 
 CONFIG = """
 name: "m"

@@ -18,13 +18,14 @@ from typing import Any
 import pytest
 
 from tests.support import s3_server
-from triton_repo_builder import stores, transfer
-from triton_repo_builder.client import HttpClient, NoAnswer
-from triton_repo_builder.client import http as client_http
-from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.base import transfer
+from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.repository import Manifest
-from triton_repo_builder.stores import external_weights, oci_client, oci_layers
-from triton_repo_builder.stores.s3 import S3Store
+from triton_repo_builder.run.client import HttpClient, NoAnswer
+from triton_repo_builder.run.client import http as client_http
+from triton_repo_builder.ship import stores
+from triton_repo_builder.ship.stores import external_weights, oci_client, oci_layers
+from triton_repo_builder.ship.stores.s3 import S3Store
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 BLOCK = bytes(1 << 16)

@@ -14,7 +14,7 @@ import pytest
 from tests.support import killing_requests
 from tests.support import serve_repository as made
 from tests.support.serve_repository import FREE, Serve, serve, until
-from triton_repo_builder.errors import Code
+from triton_repo_builder.base.errors import Code
 
 pytestmark = pytest.mark.server
 

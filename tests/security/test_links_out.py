@@ -9,8 +9,8 @@ import pytest
 import tiny
 from cli import call, kind
 
+from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.check import fixes
-from triton_repo_builder.errors import Code, TrbError
 
 
 @pytest.fixture(scope="module")

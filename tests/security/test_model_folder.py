@@ -14,8 +14,8 @@ import pytest
 import tiny
 from cli import call
 
-from triton_repo_builder.graph import per_row
-from triton_repo_builder.optimize import speed
+from triton_repo_builder.measure.optimize import speed
+from triton_repo_builder.model.graph import per_row
 
 SECRET = b"a file of the user's own, which no author of a model may have"
 

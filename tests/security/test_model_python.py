@@ -194,7 +194,7 @@ def test_transformers_cannot_import_a_file_of_a_model(tmp_path: Path) -> None:
     folder, marker = config_only(tmp_path / "x"), tmp_path / "marker"
     plant(folder, marker)
     code = (
-        "from triton_repo_builder.read import transformers_library as t\n"
+        "from triton_repo_builder.model.read import transformers_library as t\n"
         "for kind in ('AutoConfig', 'AutoTokenizer', 'AutoImageProcessor', 'AutoProcessor'):\n"
         "    for trust in (True, None):\n"
         "        try:\n"

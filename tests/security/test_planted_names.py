@@ -16,13 +16,13 @@ import tiny
 
 from tests.support import cli, serve_repository, sleeper
 from tests.support.interrupted import command
-from triton_repo_builder import files, process, user_file
+from triton_repo_builder.base import files, process, user_file
+from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.check import installed
-from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.serve.background import registry
-from triton_repo_builder.serve.engine import ServeOptions
-from triton_repo_builder.serve.loading import start
-from triton_repo_builder.tune import study
+from triton_repo_builder.measure.tune import study
+from triton_repo_builder.run.serve.background import registry
+from triton_repo_builder.run.serve.engine import ServeOptions
+from triton_repo_builder.run.serve.loading import start
 
 PRECIOUS = b"precious\n"
 PREDICTABLE = (

@@ -23,9 +23,9 @@ from tests.integration.test_promote import made, only, repo, serve, served
 from tests.integration.test_promote_interrupted import address, contents
 from tests.support import cli, s3_server, serve_repository, sleeper
 from tests.support.interrupted import command
-from triton_repo_builder.client import HttpClient
-from triton_repo_builder.errors import Code
-from triton_repo_builder.write import staging
+from triton_repo_builder.base.errors import Code
+from triton_repo_builder.produce.write import staging
+from triton_repo_builder.run.client import HttpClient
 
 __all__ = ["made", "repo", "revisions", "root"]
 INTERRUPTED = Code.INTERRUPTED.exit

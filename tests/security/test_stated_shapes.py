@@ -15,12 +15,12 @@ from bench_values import target
 from cli import call, kind
 from onnx import TensorProto, helper
 
-from triton_repo_builder.bench.load import requests
-from triton_repo_builder.client import RequestFailed, sample_inputs
-from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.golden import cases
+from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.endpoint.golden import cases
+from triton_repo_builder.measure.bench.load import requests
 from triton_repo_builder.repository.interface import Endpoint, Tensor
-from triton_repo_builder.smoke import sample
+from triton_repo_builder.run.client import RequestFailed, sample_inputs
+from triton_repo_builder.run.smoke import sample
 
 CONFIG = """
 name: "big"
@@ -119,7 +119,7 @@ def test_cases_of_a_file_are_bounded_together(tmp_path: Path) -> None:
 
 
 def test_a_pattern_is_the_same_in_pieces() -> None:
-    from triton_repo_builder import dtypes
+    from triton_repo_builder.base import dtypes
 
     shape = (3, dtypes.PIECE // 2)
     index = np.arange(np.prod(shape), dtype=np.uint64)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from triton_repo_builder import check, releases, repository
+from triton_repo_builder import check, repository
+from triton_repo_builder.base import releases
+from triton_repo_builder.base.releases import Release
 from triton_repo_builder.check.finding import Finding
-from triton_repo_builder.releases import Release
 
 FOLDER = Path(__file__).parents[1] / "errors" / "repositories"
 GOOD = FOLDER.with_name("accepted")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from triton_repo_builder.bench.options import Variant
-from triton_repo_builder.bench.report.report import (
+from triton_repo_builder.endpoint.golden.cases import CaseFile
+from triton_repo_builder.measure.bench.options import Variant
+from triton_repo_builder.measure.bench.report.report import (
     BenchReport,
     Client,
     Latency,
@@ -13,11 +14,10 @@ from triton_repo_builder.bench.report.report import (
     Totals,
     Window,
 )
-from triton_repo_builder.bench.target import Target
-from triton_repo_builder.client import HttpClient, Urls
-from triton_repo_builder.client.statistics import ModelSplit
-from triton_repo_builder.golden.cases import CaseFile
+from triton_repo_builder.measure.bench.target import Target
 from triton_repo_builder.repository.interface import Endpoint, Tensor
+from triton_repo_builder.run.client import HttpClient, Urls
+from triton_repo_builder.run.client.statistics import ModelSplit
 
 
 def latency(p50: float = 5.0) -> Latency:

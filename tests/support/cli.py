@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 
+from triton_repo_builder.base.errors import Code
+from triton_repo_builder.base.process import ProcessFailed, run
 from triton_repo_builder.cli import main
-from triton_repo_builder.errors import Code
-from triton_repo_builder.process import ProcessFailed, run
 
 ARGV = (sys.executable, "-m", "triton_repo_builder")
 FEW = ("--clients", "8", "--requests", "3")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from triton_repo_builder.client import HttpClient, statistics
-from triton_repo_builder.client.statistics import Counters
+from triton_repo_builder.run.client import HttpClient, statistics
+from triton_repo_builder.run.client.statistics import Counters
 
 SALVOS = 12
 STILL = 0.2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from triton_repo_builder.serve import ServeOptions
+from triton_repo_builder.run.serve import ServeOptions
 
 
 def free(*models: str, **more: Any) -> ServeOptions:

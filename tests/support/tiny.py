@@ -19,12 +19,12 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from tiny_onnx import FLOAT, INT64, node, tensor
 
-from triton_repo_builder.build import build as builder
-from triton_repo_builder.build.build import Build
-from triton_repo_builder.read.option_checks import check
-from triton_repo_builder.read.options import BuildOptions
-from triton_repo_builder.write import publish
-from triton_repo_builder.write.publish import Publication
+from triton_repo_builder.model.read.option_checks import check
+from triton_repo_builder.model.read.options import BuildOptions
+from triton_repo_builder.produce import build as builder
+from triton_repo_builder.produce.build import Build
+from triton_repo_builder.produce.write import publish
+from triton_repo_builder.produce.write.publish import Publication
 
 WIDTH = 8
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")

@@ -14,9 +14,9 @@ import requests
 
 from tests.support import serve_repository as made
 from tests.support.servers import free
-from triton_repo_builder import serve
-from triton_repo_builder.errors import TrbError
-from triton_repo_builder.serve.loading.start import AS_THEY_STAND
+from triton_repo_builder.base.errors import TrbError
+from triton_repo_builder.run import serve
+from triton_repo_builder.run.serve.loading.start import AS_THEY_STAND
 
 PLATFORM = 'platform: "ensemble"'
 LOADING = 4

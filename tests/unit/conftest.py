@@ -9,9 +9,9 @@ from typing import Any, NoReturn
 import pytest
 from hypothesis import settings
 
-from triton_repo_builder import hardware, process
-from triton_repo_builder.graph import isolated, sessions
-from triton_repo_builder.hardware import Hardware
+from triton_repo_builder.base import hardware, process
+from triton_repo_builder.base.hardware import Hardware
+from triton_repo_builder.model.graph import isolated, sessions
 
 # The same examples everywhere, and no limit on time: a busy machine is no bug.
 settings.register_profile("trb", deadline=None, derandomize=True, database=None)

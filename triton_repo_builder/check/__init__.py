@@ -6,7 +6,9 @@ import functools
 from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol
 
-from triton_repo_builder import releases
+from triton_repo_builder.base import releases
+from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.base.releases import Release
 from triton_repo_builder.check.context import ModelContext, RepositoryContext, readable, report
 from triton_repo_builder.check.finding import Finding, arrange
 from triton_repo_builder.check.image import STOCK, Image
@@ -29,8 +31,6 @@ from triton_repo_builder.check.rules import (
     unparsed,
     warmup,
 )
-from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.releases import Release
 from triton_repo_builder.repository import CONFIG, MANIFEST, Model, Repository
 
 

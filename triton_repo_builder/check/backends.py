@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.repository import Model
 from triton_repo_builder.repository.config import CONFIG, PLATFORMS
 from triton_repo_builder.repository.model import VERSION

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from triton_repo_builder import files
+from triton_repo_builder.base import files
+from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.base.files import load_json
 from triton_repo_builder.check.finding import Finding
 from triton_repo_builder.check.result import valid
-from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.files import load_json
 
 KEY = "findings"
 Known = Counter[tuple[str, str, str]]

@@ -9,7 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import files
+from triton_repo_builder.base import files
+from triton_repo_builder.base.errors import TrbError
+from triton_repo_builder.base.releases import Release
 from triton_repo_builder.check import backends, line_numbers, python_source
 from triton_repo_builder.check.codes import CODES
 from triton_repo_builder.check.finding import Finding, Place, Severity
@@ -17,10 +19,8 @@ from triton_repo_builder.check.image import STOCK, Image
 from triton_repo_builder.check.line_numbers import Key
 from triton_repo_builder.check.python_source import PythonSource
 from triton_repo_builder.check.step_graph import StepGraph
-from triton_repo_builder.errors import TrbError
-from triton_repo_builder.read import skeleton
-from triton_repo_builder.read.signature import ModelSignature, refine
-from triton_repo_builder.releases import Release
+from triton_repo_builder.model.read import skeleton
+from triton_repo_builder.model.read.signature import ModelSignature, refine
 from triton_repo_builder.repository import CONFIG, Model, Repository
 from triton_repo_builder.repository.config import ModelConfig
 from triton_repo_builder.runtime.onnxruntime_backend import ort_rules
@@ -32,7 +32,7 @@ LONGEST = 100
 def _read(path: Path, release: Release) -> ModelSignature:
     """The signature with its outputs as ONNX Runtime sees them."""
     # These import onnx; a repository of Python models never needs it.
-    from triton_repo_builder.graph import reader, shape_inference
+    from triton_repo_builder.model.graph import reader, shape_inference
 
     graph = skeleton.read(path)
     signature = reader.signature(graph)
@@ -72,7 +72,7 @@ class RepositoryContext:
     def faults(self, path: Path) -> tuple[str, ...]:
         """What ONNX Runtime would refuse in the nodes of a graph that can be read."""
         if path not in self._faults:
-            from triton_repo_builder.graph import soundness
+            from triton_repo_builder.model.graph import soundness
 
             self._faults[path] = tuple(soundness.faults(skeleton.read(path), self.release))
         return self._faults[path]
@@ -80,7 +80,7 @@ class RepositoryContext:
     def without_kernel(self, path: Path) -> tuple[str, ...]:
         """What ONNX Runtime would refuse in a graph that it can read, on a CPU."""
         if path not in self._kernels:
-            from triton_repo_builder.graph import soundness
+            from triton_repo_builder.model.graph import soundness
 
             self._kernels[path] = tuple(soundness.without_kernel(skeleton.read(path), self.release))
         return self._kernels[path]

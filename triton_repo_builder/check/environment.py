@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from triton_repo_builder import files
+from triton_repo_builder.base import files
 
 LONGEST = 2**28
 """Unpacked bytes that are looked at, about a second; conda-pack may put the script behind them."""

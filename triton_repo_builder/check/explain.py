@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from triton_repo_builder import files, releases
+from triton_repo_builder.base import files, releases
+from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.base.files import load_toml
 from triton_repo_builder.check.codes import CODES
-from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.files import load_toml
 
 FOLDER = Path(__file__).with_name("examples")
 JUDGED = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from triton_repo_builder import containment
+from triton_repo_builder.base import containment
 
 UNREAD = "file-unreadable"
 """The code of a finding on a file of which nothing was read."""

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from triton_repo_builder import files
+from triton_repo_builder.base import files
+from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.check.finding import Finding
-from triton_repo_builder.errors import Code, TrbError
 
 ROUNDS = 1000
 """Each round corrects one place of a file: what a parser sees after it is only known then."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from triton_repo_builder import files, transfer
-from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.base import files, transfer
+from triton_repo_builder.base.errors import Code, TrbError
 
 
 def record(tag: str, requirements: Iterable[str]) -> None:

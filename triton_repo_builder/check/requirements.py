@@ -6,9 +6,9 @@ import codecs
 import re
 from pathlib import Path
 
-from triton_repo_builder import files
-from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.files import unreadable
+from triton_repo_builder.base import files
+from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.base.files import unreadable
 
 MODULES = {
     "attrs": "attr attrs",

@@ -9,14 +9,14 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import containment, files
+from triton_repo_builder.base import containment, files
+from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.base.files import is_file, load_toml
+from triton_repo_builder.base.text import cut
 from triton_repo_builder.check import installed, policies, requirements
 from triton_repo_builder.check.image import Image
 from triton_repo_builder.check.policies import Policy
 from triton_repo_builder.check.selection import POLICY, Selection, unknown
-from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.files import is_file, load_toml
-from triton_repo_builder.text import cut
 
 KEYS = (
     "select",

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import click
 
-from triton_repo_builder import __version__, files
+from triton_repo_builder import __version__
+from triton_repo_builder.base import files
+from triton_repo_builder.base.errors import Code, Exit, TrbError
 from triton_repo_builder.cli import console, interrupts
-from triton_repo_builder.errors import Code, Exit, TrbError
 
 GROUPS = {
     "Build": {

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from triton_repo_builder.base.text import counted
 from triton_repo_builder.cli import console
 from triton_repo_builder.cli.options import (
     GRPC_URL_HELP,
@@ -18,10 +19,9 @@ from triton_repo_builder.cli.options import (
     admin_key_option,
     send_key,
 )
-from triton_repo_builder.text import counted
 
 if TYPE_CHECKING:
-    from triton_repo_builder.deploy.apply import Applied
+    from triton_repo_builder.ship.deploy.apply import Applied
 
 
 @click.command("apply")
@@ -79,9 +79,9 @@ def command(
       trb apply s3://models/minilm --url http://localhost:8000 --require-signature release.pub
       trb apply HEAD:model_repository --url http://localhost:8000 --to /srv/models
     """
-    from triton_repo_builder.deploy import apply, transition
-    from triton_repo_builder.deploy.revision import opened
-    from triton_repo_builder.stores import signature
+    from triton_repo_builder.ship.deploy import apply, transition
+    from triton_repo_builder.ship.deploy.revision import opened
+    from triton_repo_builder.ship.stores import signature
 
     trust = None if public_keys is None else signature.read_trust(public_keys)
     send_key(url, admin_key)

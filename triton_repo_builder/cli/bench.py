@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from triton_repo_builder.base.errors import TrbError
+from triton_repo_builder.base.text import counted
 from triton_repo_builder.cli import console, engines
 from triton_repo_builder.cli.options import (
     DEFAULT_REPOSITORY,
@@ -25,12 +27,10 @@ from triton_repo_builder.cli.options import (
     admin_key_option,
     send_key,
 )
-from triton_repo_builder.errors import TrbError
-from triton_repo_builder.text import counted
 
 if TYPE_CHECKING:
-    from triton_repo_builder.bench import BenchReport, Options, Urls
-    from triton_repo_builder.bench.objective import Objective
+    from triton_repo_builder.measure.bench import BenchReport, Options, Urls
+    from triton_repo_builder.measure.bench.objective import Objective
     from triton_repo_builder.repository import Repository
 
 CONCURRENCY = "1,4,16,64"
@@ -169,8 +169,8 @@ def command(
       trb bench --rate 50,100,200 --slo p99=50ms     also count what was answered in time
       trb bench --replay yesterday.jsonl             {"at": 0.031, "text": "..."} per line
     """
-    from triton_repo_builder import bench
-    from triton_repo_builder.bench.options import check
+    from triton_repo_builder.measure import bench
+    from triton_repo_builder.measure.bench.options import check
 
     if url is None and (grpc_url or metrics_url):
         raise click.UsageError("--grpc-url and --metrics-url go with --url.")
@@ -221,7 +221,7 @@ def command(
 
 def _written(report: BenchReport, output: Path | None) -> tuple[tuple[Path, ...], TrbError | None]:
     """The files, or why there are none: what was measured is printed in any case."""
-    from triton_repo_builder import bench
+    from triton_repo_builder.measure import bench
 
     try:
         return (bench.write(report, output) if output else ()), None
@@ -234,7 +234,7 @@ def _whole(options: Options) -> Options:
     from dataclasses import replace
     from math import ceil
 
-    from triton_repo_builder.bench.load import replay
+    from triton_repo_builder.measure.bench.load import replay
 
     assert options.replay is not None
     seconds = replay.read(options.replay).seconds + LAST
@@ -264,7 +264,7 @@ def _repository(path: Path | None, *, needed: bool) -> Repository | None:
 
 def _announce(options: Options) -> None:
     """Print the plan and its longest duration on standard error."""
-    from triton_repo_builder import bench
+    from triton_repo_builder.measure import bench
 
     count = sum(1 for _ in bench.shapes(options))
     least = options.warmup + options.min_windows * options.window
@@ -282,7 +282,7 @@ def _run(
     addresses: tuple[str | None, str | None, str | None],
     options: Options,
 ) -> BenchReport:
-    from triton_repo_builder import bench
+    from triton_repo_builder.measure import bench
 
     with _server(repository, engine, *addresses) as (urls, pid), console.progress() as progress:
         return bench.run(urls, repository, options, progress, pid=pid)

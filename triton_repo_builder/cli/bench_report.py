@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from triton_repo_builder.cli import console
 
 if TYPE_CHECKING:
-    from triton_repo_builder.bench import BenchReport
+    from triton_repo_builder.measure.bench import BenchReport
 
 LEFT = {"variant", "protocol", "load", "length", "model", "level", "stable"}
 
 
 def print_report(report: BenchReport, written: Sequence[Path] = ()) -> None:
     """The levels, the split per model, ratios, remarks, and what was written."""
-    from triton_repo_builder.bench.report import table
+    from triton_repo_builder.measure.bench.report import table
 
     server, machine = report.servers[0], report.machine
     where = f"{machine['cores']} cores of {machine['cpu']}"

@@ -10,11 +10,11 @@ import click
 from triton_repo_builder.cli import build_report, console
 from triton_repo_builder.cli.build_options import NEXT, TopicCommand, build_options, option
 from triton_repo_builder.cli.options import Place
-from triton_repo_builder.read.declaration import Topic
+from triton_repo_builder.model.read.declaration import Topic
 
 if TYPE_CHECKING:
-    from triton_repo_builder.build.build import Build
-    from triton_repo_builder.write.publish import Publication
+    from triton_repo_builder.produce.build import Build
+    from triton_repo_builder.produce.write.publish import Publication
 
 
 @click.command("build", cls=TopicCommand)
@@ -79,8 +79,8 @@ def command(
       trb build --config trb.toml --diff
       trb build --all exported --output model_repository
     """
-    from triton_repo_builder.read import trb_toml
-    from triton_repo_builder.read.options import usage
+    from triton_repo_builder.model.read import trb_toml
+    from triton_repo_builder.model.read.options import usage
 
     if config is None and (default := Path("trb.toml")).exists():
         config = default
@@ -125,10 +125,10 @@ def _build_one(
     from dataclasses import replace
     from tempfile import TemporaryDirectory
 
-    from triton_repo_builder.build import build
-    from triton_repo_builder.read import source, trb_toml
-    from triton_repo_builder.read.options import KEEP
-    from triton_repo_builder.write import publish, turn, versions
+    from triton_repo_builder.model.read import source, trb_toml
+    from triton_repo_builder.model.read.options import KEEP
+    from triton_repo_builder.produce import build
+    from triton_repo_builder.produce.write import publish, turn, versions
 
     add = flags["version"] == NEXT
     if keep and flags["version"] is None and not (config and "version" in trb_toml.read_toml(config)):
@@ -142,7 +142,7 @@ def _build_one(
     with ExitStack() as stack, console.status() as progress:
         notes: tuple[str, ...] = ()
         if options.precision != KEEP:
-            from triton_repo_builder.optimize import precision
+            from triton_repo_builder.measure.optimize import precision
 
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="trb-precision-")))
             options, notes = precision.applied(options, folder, progress)
@@ -181,7 +181,7 @@ def _compared(
     built: Build, output: Path, *, force: bool, serve: bool, write: bool
 ) -> tuple[Build, Publication, int | None]:
     """The publication to write, and the version that has the same content already, if there is one."""
-    from triton_repo_builder.write import identical, publish, versions
+    from triton_repo_builder.produce.write import identical, publish, versions
 
     same = None if write and force else identical.twin(built, output)
     if same is not None:
@@ -211,8 +211,8 @@ def _pruned(built: Build, output: Path, keep: int) -> Build:
     """Remove older versions; a failure says that the new one is there already."""
     from dataclasses import replace
 
-    from triton_repo_builder.errors import TrbError
-    from triton_repo_builder.write import versions
+    from triton_repo_builder.base.errors import TrbError
+    from triton_repo_builder.produce.write import versions
 
     try:
         removed, edited = versions.prune(output, built.name, keep)

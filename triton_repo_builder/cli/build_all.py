@@ -9,12 +9,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from triton_repo_builder.base.errors import Code
+from triton_repo_builder.base.text import counted
 from triton_repo_builder.cli import build_report, console
-from triton_repo_builder.errors import Code
-from triton_repo_builder.text import counted
 
 if TYPE_CHECKING:
-    from triton_repo_builder.build.build_all import BuildAllResult
+    from triton_repo_builder.produce.build_all import BuildAllResult
 
 
 def run(
@@ -28,9 +28,9 @@ def run(
     show: str,
 ) -> int:
     """Build every model below ``folder``. Returns 0, or SOME_FAILED if any model failed."""
-    from triton_repo_builder.build import build_all
-    from triton_repo_builder.read import options
-    from triton_repo_builder.write import publish, turn
+    from triton_repo_builder.model.read import options
+    from triton_repo_builder.produce import build_all
+    from triton_repo_builder.produce.write import publish, turn
 
     for field in build_all.ONE_MODEL:
         if flags.get(field) is not None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from triton_repo_builder.cli.options import Place
-from triton_repo_builder.read import option_values as values
-from triton_repo_builder.read.declaration import Option, Topic
-from triton_repo_builder.read.options import OPTIONS, flag, parse
+from triton_repo_builder.model.read import option_values as values
+from triton_repo_builder.model.read.declaration import Option, Topic
+from triton_repo_builder.model.read.options import OPTIONS, flag, parse
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

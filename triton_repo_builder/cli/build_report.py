@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from triton_repo_builder.cli import console
 
 if TYPE_CHECKING:
-    from triton_repo_builder.build.build import Build
-    from triton_repo_builder.write.publish import Changes, Publication
+    from triton_repo_builder.produce.build import Build
+    from triton_repo_builder.produce.write.publish import Changes, Publication
 
 
 def print_build(build: Build, publication: Publication, *, written: bool) -> None:

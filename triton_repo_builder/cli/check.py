@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from triton_repo_builder.base.text import counted
 from triton_repo_builder.cli import console
 from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Filled, Place
-from triton_repo_builder.text import counted
 
 if TYPE_CHECKING:
+    from triton_repo_builder.base.releases import Release
     from triton_repo_builder.check.finding import Finding
     from triton_repo_builder.check.settings import Settings
-    from triton_repo_builder.releases import Release
     from triton_repo_builder.repository import Repository
 
 FORMATS = ("text", "json", "sarif", "github", "junit")
@@ -101,7 +101,8 @@ def command(
     """
     import gc
 
-    from triton_repo_builder import check, files, releases
+    from triton_repo_builder import check
+    from triton_repo_builder.base import files, releases
     from triton_repo_builder.check import baseline as known
     from triton_repo_builder.check.finding import below
     from triton_repo_builder.check.formats import FORMATS as RENDERERS
@@ -161,8 +162,8 @@ def _spelt(place: str) -> str:
 
 def _refuse(repos: tuple[str, ...], live: str | None, *, fix: bool, write: bool) -> None:
     """What ``--write`` cannot mean, and a URL that is none."""
+    from triton_repo_builder.base.errors import Code, TrbError
     from triton_repo_builder.cli.options import addresses
-    from triton_repo_builder.errors import Code, TrbError
 
     if live is not None:
         addresses(live, option="--live")
@@ -229,8 +230,8 @@ def _opened(place: str) -> Iterator[Repository]:
         console.recovered(Path(place), write=False, whole=True)
         yield repository.read(Path(place), lenient=True)
         return
-    from triton_repo_builder import stores
-    from triton_repo_builder.stores import open as stores_open
+    from triton_repo_builder.ship import stores
+    from triton_repo_builder.ship.stores import open as stores_open
 
     with (
         console.progress("bytes") as progress,
@@ -242,7 +243,7 @@ def _opened(place: str) -> Iterator[Repository]:
 def _changed(read: Repository, since: str | None) -> set[str] | None:
     if since is None:
         return None
-    from triton_repo_builder.vcs import changed
+    from triton_repo_builder.ship.vcs import changed
 
     return changed.entries(read, since)
 
@@ -260,7 +261,7 @@ def _empty(read: Repository, *, allow_empty: bool) -> list[Finding]:
 def _live(read: Repository, url: str | None) -> list[Finding]:
     if url is None:
         return []
-    from triton_repo_builder.deploy import live_check
+    from triton_repo_builder.ship.deploy import live_check
 
     return live_check.check(read, url)
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from triton_repo_builder import files, user_file
+from triton_repo_builder.base import files, user_file
+from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.cli import console
 from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, DEFAULT_URL, Place
-from triton_repo_builder.errors import Code, TrbError
 
 LANGUAGES = {
     "generate": "curl, one item",
@@ -51,8 +51,8 @@ def command(
       trb client bert my_repository --language javascript
       trb client bert --url http://127.0.0.1:8000
     """
-    from triton_repo_builder.codegen import example, python_client
-    from triton_repo_builder.serve.loading import load_unload
+    from triton_repo_builder.run.codegen import example, python_client
+    from triton_repo_builder.run.serve.loading import load_unload
 
     if url is not None:
         server = load_unload.find(url)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from triton_repo_builder.base.text import counted
 from triton_repo_builder.cli import console
 from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Place
-from triton_repo_builder.text import counted
 
 if TYPE_CHECKING:
-    from triton_repo_builder.vcs.commit import Committed
+    from triton_repo_builder.ship.vcs.commit import Committed
 
 SHOWN = 12
 
@@ -68,8 +68,8 @@ def command(
     import json
     from dataclasses import asdict
 
-    from triton_repo_builder.errors import Code, TrbError
-    from triton_repo_builder.vcs import commit
+    from triton_repo_builder.base.errors import Code, TrbError
+    from triton_repo_builder.ship.vcs import commit
 
     if not message.strip():
         raise TrbError(Code.USAGE, "is empty", where="--message", remedy="describe this deployment")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from triton_repo_builder.text import visible
+from triton_repo_builder.base.text import visible
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.progress import ProgressColumn
     from rich.text import Text
 
-    from triton_repo_builder.errors import TrbError
+    from triton_repo_builder.base.errors import TrbError
 
 Unit = Literal["stages", "items", "bytes"]
 Advance = Callable[[str, int, int], None]
@@ -190,7 +190,7 @@ def recovered(repository: Path, *, write: bool = True, whole: bool = False) -> N
 
     With ``whole`` refuse one that an apply left between two states, each of which can be served.
     """
-    from triton_repo_builder.write import between, recovery
+    from triton_repo_builder.produce.write import between, recovery
 
     if whole:
         between.refuse(repository)

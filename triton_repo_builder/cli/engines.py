@@ -14,9 +14,9 @@ import click
 from triton_repo_builder.cli import console, interrupts
 
 if TYPE_CHECKING:
-    from triton_repo_builder.serve import ContainerOptions, RunningServer
-    from triton_repo_builder.serve.engine import Opened
-    from triton_repo_builder.stores import Location
+    from triton_repo_builder.run.serve import ContainerOptions, RunningServer
+    from triton_repo_builder.run.serve.engine import Opened
+    from triton_repo_builder.ship.stores import Location
 
 NAMES = ("auto", "embedded", "docker")
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -59,7 +59,7 @@ class Choice:
 
     def container(self) -> ContainerOptions:
         """The options of the Docker engine."""
-        from triton_repo_builder.serve import ContainerOptions
+        from triton_repo_builder.run.serve import ContainerOptions
 
         return ContainerOptions(
             image=self.image, release=self.release, pull=self.pull, gpus=self.gpus, user=self.user
@@ -89,14 +89,14 @@ def opened(
     """
     if signed_by is not None and isinstance(location, Path):
         raise click.UsageError("--require-signature is for the URL of a pushed repository, not for a folder.")
-    from triton_repo_builder.serve.engine import Opened
+    from triton_repo_builder.run.serve.engine import Opened
 
     if isinstance(location, Path):
         console.recovered(location)
         yield Opened(path=location)
         return
-    from triton_repo_builder import serve
-    from triton_repo_builder.stores import open, signature
+    from triton_repo_builder.run import serve
+    from triton_repo_builder.ship.stores import open, signature
 
     trust = None if signed_by is None else signature.read_trust(signed_by)
     name = serve.choose() if choice.name == "auto" else choice.name
@@ -111,7 +111,7 @@ def opened(
 @contextmanager
 def running(repository: Path, choice: Choice, models_url: str = "") -> Iterator[RunningServer]:
     """A server on free ports, for as long as the ``with`` block runs."""
-    from triton_repo_builder import serve
+    from triton_repo_builder.run import serve
 
     options = serve.ServeOptions(
         host=choice.host,

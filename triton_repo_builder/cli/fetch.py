@@ -23,8 +23,8 @@ def command(repo: Path) -> None:
       trb fetch services/sentiment/model_repository
     """
     from triton_repo_builder import repository
-    from triton_repo_builder.errors import Code, TrbError
-    from triton_repo_builder.stores import external_weights
+    from triton_repo_builder.base.errors import Code, TrbError
+    from triton_repo_builder.ship.stores import external_weights
 
     console.recovered(repo)
     manifest = repository.read(repo).manifest

@@ -13,10 +13,10 @@ import click
 from triton_repo_builder.cli import console
 
 if TYPE_CHECKING:
-    from triton_repo_builder.deploy.newest import Newest
-    from triton_repo_builder.serve import RunningServer
-    from triton_repo_builder.stores import Location
-    from triton_repo_builder.stores.signature import Trust
+    from triton_repo_builder.run.serve import RunningServer
+    from triton_repo_builder.ship.deploy.newest import Newest
+    from triton_repo_builder.ship.stores import Location
+    from triton_repo_builder.ship.stores.signature import Trust
 
 
 PATIENCE = 20.0
@@ -37,7 +37,7 @@ class Following:
     @contextmanager
     def started(self, server: RunningServer, root: Path) -> Iterator[None]:
         """Follow the pointer for as long as the ``with`` block runs; then the server is stopped, too."""
-        from triton_repo_builder.deploy.follow import Follower
+        from triton_repo_builder.ship.deploy.follow import Follower
 
         follower = Follower(
             self.location,
@@ -68,9 +68,10 @@ def prepared(
     refuse_older: bool,
 ) -> Following:
     """What --follow needs. Raises ``UsageError``, and ``TrbError`` of the store."""
-    from triton_repo_builder import serve, stores
-    from triton_repo_builder.deploy.newest import Newest
-    from triton_repo_builder.stores import signature
+    from triton_repo_builder.run import serve
+    from triton_repo_builder.ship import stores
+    from triton_repo_builder.ship.deploy.newest import Newest
+    from triton_repo_builder.ship.stores import signature
 
     if isinstance(repo, Path):
         raise click.UsageError("--follow needs the URL of a pushed repository; trb apply is for a folder.")

@@ -65,8 +65,9 @@ def build(
       docker run --rm -p 127.0.0.1:8000:8000 --shm-size 1g my-endpoint:1
       trb image build --wheels wheels
     """
-    from triton_repo_builder import container_image, releases
-    from triton_repo_builder.serve.docker import images
+    from triton_repo_builder.base import releases
+    from triton_repo_builder.run.serve.docker import images
+    from triton_repo_builder.ship import container_image
 
     if repository is not None:
         console.recovered(repository, whole=True)

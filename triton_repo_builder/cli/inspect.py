@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from triton_repo_builder.base.text import visible
 from triton_repo_builder.cli import console
 from triton_repo_builder.cli.options import Place
-from triton_repo_builder.text import visible
 
 if TYPE_CHECKING:
-    from triton_repo_builder.build.inspect import Inspection
+    from triton_repo_builder.produce.inspect import Inspection
 
 
 @click.command(name="inspect", short_help="Show what a model file contains.")
@@ -34,8 +34,8 @@ def command(path: Path, tokenizer: Path | None, file: str | None, as_json: bool)
       trb inspect bert.onnx
       trb inspect exported/minilm --json | jq .releases
     """
-    from triton_repo_builder.build import inspect
-    from triton_repo_builder.read.source import Given
+    from triton_repo_builder.model.read.source import Given
+    from triton_repo_builder.produce import inspect
 
     inspection = inspect.inspect(path, Given(tokenizer=tokenizer, file=file))
     if as_json:
@@ -77,7 +77,7 @@ def _print(inspection: Inspection) -> None:
 
 
 def _facts(inspection: Inspection) -> list[tuple[str, str]]:
-    from triton_repo_builder.tasks.support import audio
+    from triton_repo_builder.endpoint.tasks.support import audio
 
     src, signature = inspection.source, inspection.source.signature
     external = ", ".join(file.location for file in signature.external)

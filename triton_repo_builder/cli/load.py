@@ -38,8 +38,8 @@ def command(
       trb load bert resnet --url http://127.0.0.1:8000
     """
     from triton_repo_builder.cli import serve
-    from triton_repo_builder.codegen import snippets
-    from triton_repo_builder.serve.loading import load_unload
+    from triton_repo_builder.run.codegen import snippets
+    from triton_repo_builder.run.serve.loading import load_unload
 
     base = server_url(url)
     send_key(base, admin_key)

@@ -24,8 +24,8 @@ def command(server: str | None, follow: bool, lines: int | None) -> int:
       trb logs model_repository --tail 20
       trb logs -f
     """
-    from triton_repo_builder.errors import Code, TrbError
-    from triton_repo_builder.serve.background import log_follow, registry
+    from triton_repo_builder.base.errors import Code, TrbError
+    from triton_repo_builder.run.serve.background import log_follow, registry
 
     running, _ = registry.sweep()
     entry = registry.select(running, server)

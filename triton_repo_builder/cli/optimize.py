@@ -11,7 +11,7 @@ from triton_repo_builder.cli import console
 from triton_repo_builder.cli.options import Duration, Place, Real
 
 if TYPE_CHECKING:
-    from triton_repo_builder.optimize.run import Measured, Outcome
+    from triton_repo_builder.measure.optimize.run import Measured, Outcome
 
 
 SPARSE = 0.05
@@ -84,12 +84,12 @@ def command(
       trb optimize bert.onnx -o bert-fast --steps fuse,int8:per-row
       trb optimize retrained.onnx -o retrained-int8 --recipe bert-int8/recipe.json
     """
-    from triton_repo_builder.errors import Code, TrbError
-    from triton_repo_builder.optimize import output as outputs
-    from triton_repo_builder.optimize import recipe as recipes
-    from triton_repo_builder.optimize import run, speed
-    from triton_repo_builder.read.option_checks import check
-    from triton_repo_builder.read.options import BuildOptions
+    from triton_repo_builder.base.errors import Code, TrbError
+    from triton_repo_builder.measure.optimize import output as outputs
+    from triton_repo_builder.measure.optimize import recipe as recipes
+    from triton_repo_builder.measure.optimize import run, speed
+    from triton_repo_builder.model.read.option_checks import check
+    from triton_repo_builder.model.read.options import BuildOptions
 
     if recipe and steps:
         raise click.UsageError("--recipe and --steps both say what to do: leave one of them out.")
@@ -149,7 +149,7 @@ def command(
 
 def _note_speed(outcome: Outcome) -> None:
     """What the table's numbers are worth, and a result that gains no speed."""
-    from triton_repo_builder.bench.report.table import NOISE
+    from triton_repo_builder.measure.bench.report.table import NOISE
 
     busy = max(line.speed.others for line in outcome.lines)
     if busy > NOISE:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from triton_repo_builder.client import Urls
+    from triton_repo_builder.run.client import Urls
 
     ParamType = click.ParamType[Any]
 else:
@@ -115,7 +115,7 @@ class Slo(ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """An ``Objective``."""
-        from triton_repo_builder.bench.objective import PERCENTILES, Objective
+        from triton_repo_builder.measure.bench.objective import PERCENTILES, Objective
 
         percentile, _, limit = str(value).partition("=")
         if percentile not in PERCENTILES or not limit:
@@ -163,7 +163,7 @@ class Repo(Place):
         """A ``Path`` or a ``Location``."""
         if not isinstance(value, str) or "://" not in value:
             return super().convert(value, param, ctx) if isinstance(value, (str, Path)) else value
-        from triton_repo_builder import stores
+        from triton_repo_builder.ship import stores
 
         return stores.parse(value)
 
@@ -172,7 +172,7 @@ def send_key(url: str | None, file: Path | None) -> None:
     """Send the admin key in this file, if there is one, to the server at ``url`` until the command ends."""
     if file is None or url is None:
         return
-    from triton_repo_builder.client import admin_key
+    from triton_repo_builder.run.client import admin_key
 
     admin_key.remember(url, admin_key.read(file))
     click.get_current_context().call_on_close(lambda: admin_key.forget(url))
@@ -180,8 +180,8 @@ def send_key(url: str | None, file: Path | None) -> None:
 
 def server_url(url: str | None) -> str:
     """``url`` if there is one, else that of the only server in the background, else Triton's default."""
-    from triton_repo_builder.errors import Code, TrbError
-    from triton_repo_builder.serve.background import registry
+    from triton_repo_builder.base.errors import Code, TrbError
+    from triton_repo_builder.run.serve.background import registry
 
     if url is not None:
         return url
@@ -206,7 +206,7 @@ def addresses(
     """
     from urllib.parse import urlsplit
 
-    from triton_repo_builder.client.values import LOOPBACK, Urls
+    from triton_repo_builder.run.client.values import LOOPBACK, Urls
 
     full = url if "://" in url else f"http://{url}"
     try:
@@ -231,8 +231,8 @@ def _background(port: int) -> dict[str, str]:
     """Addresses of the server in the background with this HTTP port; empty if there is none."""
     from urllib.parse import urlsplit
 
-    from triton_repo_builder.errors import TrbError
-    from triton_repo_builder.serve.background import registry
+    from triton_repo_builder.base.errors import TrbError
+    from triton_repo_builder.run.serve.background import registry
 
     try:
         entries = registry.sweep()[0]

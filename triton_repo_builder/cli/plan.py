@@ -12,10 +12,10 @@ from triton_repo_builder.cli import console
 from triton_repo_builder.cli.options import Duration, Place, Real, Slo
 
 if TYPE_CHECKING:
-    from triton_repo_builder.bench.objective import Objective
-    from triton_repo_builder.capacity.capacities import Capacity
-    from triton_repo_builder.capacity.fleet import Load, Offer
-    from triton_repo_builder.capacity.predict import Prediction
+    from triton_repo_builder.measure.bench.objective import Objective
+    from triton_repo_builder.measure.capacity.capacities import Capacity
+    from triton_repo_builder.measure.capacity.fleet import Load, Offer
+    from triton_repo_builder.measure.capacity.predict import Prediction
 
 PATTERNS = ("poisson", "bursty", "daily")
 
@@ -77,9 +77,9 @@ def command(
       trb plan capacities.csv --rps 500 --slo p99=500ms --prices prices.toml --headroom 0 --spare 0
       trb plan tuned/report.json --rps 9000 --slo p99=50ms --prices prices.csv --simulate bursty
     """
-    from triton_repo_builder.capacity import capacities as readers
-    from triton_repo_builder.capacity import fleet
-    from triton_repo_builder.capacity import prices as price_files
+    from triton_repo_builder.measure.capacity import capacities as readers
+    from triton_repo_builder.measure.capacity import fleet
+    from triton_repo_builder.measure.capacity import prices as price_files
 
     if autoscale is not None and pattern is None:
         raise click.UsageError("--autoscale is for a simulation: add --simulate.")
@@ -104,9 +104,9 @@ Simulated = tuple[str, "Prediction"]
 
 def _simulate(offers: Sequence[Offer], load: Load, pattern: str, autoscale: float | None) -> list[Simulated]:
     """The best offer that was measured well enough: with the formula's replicas, one lost, and the fewest."""
-    from triton_repo_builder.capacity import predict
-    from triton_repo_builder.capacity.arrivals import Autoscaling
-    from triton_repo_builder.errors import Code, TrbError
+    from triton_repo_builder.base.errors import Code, TrbError
+    from triton_repo_builder.measure.capacity import predict
+    from triton_repo_builder.measure.capacity.arrivals import Autoscaling
 
     best = next((offer for offer in offers if offer.capacity.service), None)
     if best is None or best.capacity.service is None:

@@ -20,7 +20,7 @@ from triton_repo_builder.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from triton_repo_builder.deploy.promote import Move
+    from triton_repo_builder.ship.deploy.promote import Move
 
 
 def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -40,8 +40,8 @@ def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _way_back(move: Move) -> str:
     """Text about the way back: nobody should count on a version that a rollback would refuse."""
-    from triton_repo_builder.deploy import promote
     from triton_repo_builder.repository import integrity
+    from triton_repo_builder.ship.deploy import promote
 
     damage = promote.damage(move.root, promote.promoted(move), move.name, move.old)
     if damage:
@@ -100,8 +100,8 @@ def run(
     """Change the served version; ``version=None``: to the previous one."""
     import json
 
-    from triton_repo_builder.deploy import promote
-    from triton_repo_builder.write import staging
+    from triton_repo_builder.produce.write import staging
+    from triton_repo_builder.ship.deploy import promote
 
     if grpc_url and not url:
         raise click.UsageError("--grpc-url goes with --url.")
@@ -113,8 +113,8 @@ def run(
         for file in move.accepted if move else ():
             console.note(f"accepted (--force): {file}")
         if url:
-            from triton_repo_builder import smoke
-            from triton_repo_builder.deploy import live
+            from triton_repo_builder.run import smoke
+            from triton_repo_builder.ship.deploy import live
 
             urls = addresses(url, grpc_url)
             if move is None:

@@ -11,7 +11,7 @@ from triton_repo_builder.cli import console
 from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Place, admin_key_option, send_key
 
 if TYPE_CHECKING:
-    from triton_repo_builder.vcs.lineage import Link
+    from triton_repo_builder.ship.vcs.lineage import Link
 
 
 @click.command("provenance")
@@ -40,7 +40,7 @@ def command(repo: Path | None, url: str | None, admin_key: Path | None, sbom: bo
 
     from triton_repo_builder import repository
     from triton_repo_builder.repository import sbom as bom
-    from triton_repo_builder.vcs import lineage
+    from triton_repo_builder.ship.vcs import lineage
 
     if sbom and url:
         raise click.UsageError("--sbom reads a repository, not a server.")
@@ -54,7 +54,7 @@ def command(repo: Path | None, url: str | None, admin_key: Path | None, sbom: bo
         chain = lineage.of_repository(read)
     send_key(url, admin_key)
     if url is not None and repo is not None:
-        from triton_repo_builder.deploy import revision, verify
+        from triton_repo_builder.ship.deploy import revision, verify
 
         chain = verify.compared(chain, revision.Revision(name=str(repo), path=repo), url)
     elif url is not None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
+from triton_repo_builder.base.text import counted
 from triton_repo_builder.cli import console
 from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, SIGNATURE_HELP, Filled, Place
-from triton_repo_builder.text import counted
 
 
 @click.command("pull")
@@ -33,8 +33,8 @@ def command(url: str, folder: Path, force: bool, public_keys: Path | None, as_js
       trb pull oci://registry.example.com/models/minilm:1.4 restored
       trb pull s3://models/minilm --require-signature release.pub
     """
-    from triton_repo_builder import stores
-    from triton_repo_builder.stores import signature
+    from triton_repo_builder.ship import stores
+    from triton_repo_builder.ship.stores import signature
 
     location = stores.parse(url)
     trust = None if public_keys is None else signature.read_trust(public_keys)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from triton_repo_builder.base.text import counted
 from triton_repo_builder.cli import console
 from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Filled, Place
-from triton_repo_builder.text import counted
 
 if TYPE_CHECKING:
-    from triton_repo_builder.stores import Location, Pruned, Pushed, Stored
+    from triton_repo_builder.ship.stores import Location, Pruned, Pushed, Stored
 
 
 @click.command("push")
@@ -62,7 +62,7 @@ def command(
     """
     _check_options(repo, force, key_file, listing, prune, keep, dry_run)
 
-    from triton_repo_builder import stores
+    from triton_repo_builder.ship import stores
 
     location = stores.parse(url)
     if listing:
@@ -72,7 +72,7 @@ def command(
             pruned = stores.prune(location, keep, progress, dry_run=dry_run)
         _print_pruned(pruned, as_json=as_json)
         return 0
-    from triton_repo_builder.stores import signature
+    from triton_repo_builder.ship.stores import signature
 
     signer = None if key_file is None else signature.read_signer(key_file)
     repo = repo or DEFAULT_REPOSITORY
@@ -130,7 +130,7 @@ def _print(pushed: Pushed) -> None:
 
 
 def _list(location: Location, *, as_json: bool) -> int:
-    from triton_repo_builder import stores
+    from triton_repo_builder.ship import stores
 
     found = stores.revisions(location)
     if as_json:

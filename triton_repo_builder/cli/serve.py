@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from triton_repo_builder.base.errors import TrbError
 from triton_repo_builder.cli import console, engines, interrupts
 from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, SIGNATURE_HELP, VARIABLE, Place, Real, Repo
-from triton_repo_builder.errors import TrbError
 
 if TYPE_CHECKING:
     from triton_repo_builder.cli.following import Following
-    from triton_repo_builder.serve import KeptServer, RunningServer, ServeOptions
-    from triton_repo_builder.stores import Location
+    from triton_repo_builder.run.serve import KeptServer, RunningServer, ServeOptions
+    from triton_repo_builder.ship.stores import Location
 
 PORT = click.IntRange(0, 65535)
 
@@ -135,8 +135,8 @@ def command(
       trb serve --verify                             refuse a repository that was altered since its build
       trb serve --host 0.0.0.0 --admin-key key       reached from elsewhere; trb load --admin-key key
     """
-    from triton_repo_builder.client import admin_key as key_file
-    from triton_repo_builder.serve import ServeOptions
+    from triton_repo_builder.run.client import admin_key as key_file
+    from triton_repo_builder.run.serve import ServeOptions
 
     options = ServeOptions(
         host=engine.host,
@@ -196,7 +196,7 @@ def _shown(options: ServeOptions) -> Iterator[ServeOptions]:
     """Print the server's output on stderr, from its first line on."""
     import tempfile
 
-    from triton_repo_builder.serve.background import log_follow
+    from triton_repo_builder.run.serve.background import log_follow
 
     own = options.log_file is None
     if own:
@@ -222,9 +222,9 @@ def _run(
     entry_file: Path | None,
 ) -> int:
     """Serve in the foreground, or as the supervisor of a server in the background (``entry_file``)."""
-    from triton_repo_builder import serve
-    from triton_repo_builder.codegen import snippets
-    from triton_repo_builder.serve.background import registry
+    from triton_repo_builder.run import serve
+    from triton_repo_builder.run.codegen import snippets
+    from triton_repo_builder.run.serve.background import registry
 
     begun = time.time()
     with _progress() as tell:
@@ -268,14 +268,14 @@ def _wait(kept: KeptServer, restarted: Callable[[], None]) -> None:
 
 def _verify(repo: Path) -> None:
     from triton_repo_builder import repository
-    from triton_repo_builder.serve import verified
+    from triton_repo_builder.run.serve import verified
 
     count = verified.check(repository.read(repo))
     console.echo(f"verified: {count} files are as manifest.json states", err=True)
 
 
 def _detached(arguments: list[str], *, as_json: bool) -> int:
-    from triton_repo_builder.serve.background import detach, registry
+    from triton_repo_builder.run.serve.background import detach, registry
 
     result = detach.start(arguments, lambda line: console.echo(line, err=True))
     if isinstance(result, int):
@@ -332,15 +332,15 @@ def _about(server: RunningServer, repo: Path, source: str, endpoints: list[dict[
 
 
 def _entry(about: dict[str, Any], started: float) -> Any:
-    from triton_repo_builder.serve.background import registry
-    from triton_repo_builder.serve.processes import proc
+    from triton_repo_builder.run.serve.background import registry
+    from triton_repo_builder.run.serve.processes import proc
 
     return registry.Background(born=proc.start_time(about["pid"]), started=started, **about)
 
 
 def _update(file: Path, kept: KeptServer) -> None:
     """Have the entry name the process, container and log of a server that was started again."""
-    from triton_repo_builder.serve.background import registry
+    from triton_repo_builder.run.serve.background import registry
 
     entry, server = registry.read(file), kept.server
     if entry is None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from triton_repo_builder import user_file
+from triton_repo_builder.base import user_file
+from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.cli import console, engines
 from triton_repo_builder.cli.options import (
     DEFAULT_REPOSITORY,
@@ -22,14 +23,13 @@ from triton_repo_builder.cli.options import (
     admin_key_option,
     send_key,
 )
-from triton_repo_builder.errors import Code, TrbError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from triton_repo_builder.repository import Repository
-    from triton_repo_builder.smoke import Line, SmokeReport, Urls
-    from triton_repo_builder.stores import Location
+    from triton_repo_builder.run.smoke import Line, SmokeReport, Urls
+    from triton_repo_builder.ship.stores import Location
 
 COLOURS = {"passed": "green", "failed": "bold red", "unverified": "yellow", "skipped": "dim"}
 
@@ -91,7 +91,7 @@ def command(
       trb smoke --engine docker                      the same in a container
       trb smoke --json --junit smoke.xml             for scripts and CI
     """
-    from triton_repo_builder import smoke
+    from triton_repo_builder.run import smoke
 
     if grpc_url and not url:
         raise click.UsageError("--grpc-url goes with --url.")
@@ -206,7 +206,7 @@ def _failures(report: SmokeReport, output: Console) -> None:
 
 
 def _sum(report: SmokeReport, output: Console) -> None:
-    from triton_repo_builder.smoke import Status
+    from triton_repo_builder.run.smoke import Status
 
     counts = ", ".join(f"{report.count(status)} {status.value}" for status in Status if report.count(status))
     parity = "" if report.proven else "; parity with the original model is unproven"

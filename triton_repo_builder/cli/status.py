@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from triton_repo_builder.base.text import counted
 from triton_repo_builder.cli import console
-from triton_repo_builder.text import counted
 
 if TYPE_CHECKING:
-    from triton_repo_builder.client import HttpClient
-    from triton_repo_builder.serve.background.registry import Background
+    from triton_repo_builder.run.client import HttpClient
+    from triton_repo_builder.run.serve.background.registry import Background
 
 SHOWN = 8
 """Names in a cell of the table; --json has all."""
@@ -31,8 +31,8 @@ def command(as_json: bool) -> int:
       trb status
       trb status --json
     """
-    from triton_repo_builder.client import HttpClient
-    from triton_repo_builder.serve.background import registry
+    from triton_repo_builder.run.client import HttpClient
+    from triton_repo_builder.run.serve.background import registry
 
     running, ended = registry.sweep()
     for name, words in ended:
@@ -74,9 +74,9 @@ def _restarted(server: Background) -> str:
 def _loaded(server: Background) -> tuple[list[str], int]:
     """Names of the endpoints that answer now, and how many the repository has."""
     from triton_repo_builder import repository
-    from triton_repo_builder.client import HttpClient
-    from triton_repo_builder.errors import TrbError
+    from triton_repo_builder.base.errors import TrbError
     from triton_repo_builder.repository import composition
+    from triton_repo_builder.run.client import HttpClient
 
     try:
         http = HttpClient(server.urls["http"], 10)
@@ -99,7 +99,7 @@ def _ready(http: HttpClient, known: list[str]) -> tuple[list[str], list[str]]:
 
     Each is asked: from release 26.01 on one whose process died says so, while the list has it as ready.
     """
-    from triton_repo_builder.errors import TrbError
+    from triton_repo_builder.base.errors import TrbError
 
     try:
         states = http.states()

@@ -22,7 +22,7 @@ def command(server: str | None, everything: bool) -> int:
       trb stop model_repository
       trb stop --all
     """
-    from triton_repo_builder.serve.background import registry
+    from triton_repo_builder.run.serve.background import registry
 
     if server is not None and everything:
         raise click.UsageError("give a server or --all, not both")
@@ -40,8 +40,8 @@ def command(server: str | None, everything: bool) -> int:
 
 def _strays() -> list[str]:
     """Remove what a killed trb left in Docker; warns if Docker does not answer."""
-    from triton_repo_builder.errors import TrbError
-    from triton_repo_builder.serve.docker import cleanup, daemon
+    from triton_repo_builder.base.errors import TrbError
+    from triton_repo_builder.run.serve.docker import cleanup, daemon
 
     if not daemon.configured():
         return []

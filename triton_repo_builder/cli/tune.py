@@ -25,13 +25,13 @@ from triton_repo_builder.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from triton_repo_builder.bench.objective import Objective
-    from triton_repo_builder.client import Urls
+    from triton_repo_builder.measure.bench.objective import Objective
+    from triton_repo_builder.measure.tune.live import Live
+    from triton_repo_builder.measure.tune.matrix import Row
+    from triton_repo_builder.measure.tune.report import Report
+    from triton_repo_builder.measure.tune.run import Options
     from triton_repo_builder.repository import Repository
-    from triton_repo_builder.tune.live import Live
-    from triton_repo_builder.tune.matrix import Row
-    from triton_repo_builder.tune.report import Report
-    from triton_repo_builder.tune.run import Options
+    from triton_repo_builder.run.client import Urls
 
 SHOWN = 12
 """Trials in the terminal; the report has all."""
@@ -118,10 +118,10 @@ def command(
       trb tune --slo p99=50ms --url http://localhost:8000
       trb tune --slo p99=500ms --matrix
     """
-    from triton_repo_builder import bench
-    from triton_repo_builder.bench.options import check
-    from triton_repo_builder.tune import run
-    from triton_repo_builder.tune.live import Live
+    from triton_repo_builder.measure import bench
+    from triton_repo_builder.measure.bench.options import check
+    from triton_repo_builder.measure.tune import run
+    from triton_repo_builder.measure.tune.live import Live
 
     if url is None and grpc_url:
         raise click.UsageError("--grpc-url goes with --url.")
@@ -175,8 +175,8 @@ def command(
 @contextmanager
 def _folder(output: Path | None) -> Iterator[None]:
     """The folder of the search, which no other run uses meanwhile."""
-    from triton_repo_builder.tune import output as outputs
-    from triton_repo_builder.write import staging
+    from triton_repo_builder.measure.tune import output as outputs
+    from triton_repo_builder.produce.write import staging
 
     if output is None:
         yield
@@ -188,7 +188,7 @@ def _folder(output: Path | None) -> Iterator[None]:
 
 def _show(report: Report, output: Path | None, *, as_json: bool, quiet: bool = False) -> None:
     """The report in its folder, and on standard output unless an error is to follow there as JSON."""
-    from triton_repo_builder.tune import output as outputs
+    from triton_repo_builder.measure.tune import output as outputs
 
     if as_json:
         console.echo(outputs.text(report), nl=False)
@@ -201,7 +201,7 @@ def _show(report: Report, output: Path | None, *, as_json: bool, quiet: bool = F
 
 
 def _tuned(live: Live, options: Options, *, proven: bool) -> Report:
-    from triton_repo_builder.tune import run
+    from triton_repo_builder.measure.tune import run
 
     with interrupts.ctrl_c_in_background(), _progress() as progress:
         return run.tune(live, options, progress, prove=_smoke if proven else None)
@@ -224,8 +224,8 @@ def _progress() -> Iterator[Callable[[str, int, int], None]]:
 
 def _smoke(urls: Urls, repository: Repository | None) -> None:
     """Raise ``TrbError`` FAILED_CHECKS if the endpoints do not answer as they should."""
-    from triton_repo_builder import smoke
-    from triton_repo_builder.errors import Code, TrbError
+    from triton_repo_builder.base.errors import Code, TrbError
+    from triton_repo_builder.run import smoke
 
     report = smoke.run(urls, repository, smoke.Options())
     bad = [check for check in report.checks if check.status is smoke.Status.FAILED]
@@ -242,8 +242,8 @@ def _settle(
     report: Report, repository: Repository, engine: engines.Choice, *, writes: bool, quiet: bool
 ) -> None:
     """Show what would change; with ``--write`` write it, and put it back if smoke does not pass."""
-    from triton_repo_builder.errors import TrbError
-    from triton_repo_builder.tune import write_back
+    from triton_repo_builder.base.errors import TrbError
+    from triton_repo_builder.measure.tune import write_back
 
     try:
         made = write_back.changes(report, repository, TOML)
@@ -304,7 +304,7 @@ def _command_line() -> str:
 
 
 def _print(report: Report) -> None:
-    from triton_repo_builder.tune import output as outputs
+    from triton_repo_builder.measure.tune import output as outputs
 
     statuses = [trial.status for trial in report.trials]
     counts = ", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses))
@@ -343,8 +343,8 @@ def _print(report: Report) -> None:
 def _matrix(live: Live, endpoints: tuple[str, ...], slo: Objective, load: object, as_json: bool) -> int:
     import json
 
-    from triton_repo_builder import bench
-    from triton_repo_builder.tune import matrix
+    from triton_repo_builder.measure import bench
+    from triton_repo_builder.measure.tune import matrix
 
     assert isinstance(load, bench.Options)
     with interrupts.ctrl_c_in_background(), console.progress("items") as progress:

@@ -32,7 +32,7 @@ def command(names: tuple[str, ...], url: str | None, admin_key: Path | None, tim
       trb unload bert
       trb unload bert resnet --url http://127.0.0.1:8000
     """
-    from triton_repo_builder.serve.loading import load_unload
+    from triton_repo_builder.run.serve.loading import load_unload
 
     base = server_url(url)
     send_key(base, admin_key)

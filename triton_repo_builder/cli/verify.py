@@ -11,7 +11,7 @@ from triton_repo_builder.cli import console
 from triton_repo_builder.cli.options import URL_HELP, Filled, admin_key_option, send_key, server_url
 
 if TYPE_CHECKING:
-    from triton_repo_builder.deploy.verify import Verdict
+    from triton_repo_builder.ship.deploy.verify import Verdict
 
 COLOURS = {"same": "green", "differs": "red", "not served": "red", "cannot be known": "yellow"}
 
@@ -50,7 +50,7 @@ def command(
     """
     import json
 
-    from triton_repo_builder.deploy import verify
+    from triton_repo_builder.ship.deploy import verify
 
     if Path(revision).is_dir():
         console.recovered(Path(revision), write=False)

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from triton_repo_builder import files
+from triton_repo_builder.base import files
 from triton_repo_builder.repository import pbtxt
 from triton_repo_builder.repository.config import CONFIG, ModelConfig
 from triton_repo_builder.repository.manifest import Manifest, VersionEntry

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from pathlib import Path
 
-from triton_repo_builder import files
-from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.base import files
+from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.repository import content, importable, pbtxt
 from triton_repo_builder.repository.config import CONFIG, ModelConfig
 from triton_repo_builder.repository.manifest import MANIFEST, FileRecord, Manifest

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from triton_repo_builder.dtypes import BY_CONFIG
+from triton_repo_builder.base.dtypes import BY_CONFIG
 from triton_repo_builder.repository.config import ModelConfig, TensorConfig
 
 

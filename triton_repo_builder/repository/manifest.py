@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from triton_repo_builder import __version__, files, transfer
-from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder import __version__
+from triton_repo_builder.base import files, transfer
+from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.repository.interface import Endpoint
 
 MANIFEST = "manifest.json"

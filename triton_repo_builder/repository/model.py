@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from triton_repo_builder import files
-from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.files import is_folder, is_foreign, unreadable
+from triton_repo_builder.base import files
+from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.base.files import is_folder, is_foreign, unreadable
 from triton_repo_builder.repository import composition, pbtxt, provenance
 from triton_repo_builder.repository.config import CONFIG, ModelConfig
 from triton_repo_builder.repository.manifest import Manifest

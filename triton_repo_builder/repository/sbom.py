@@ -12,7 +12,8 @@ from email.parser import Parser
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import __version__, files
+from triton_repo_builder import __version__
+from triton_repo_builder.base import files
 from triton_repo_builder.repository import Manifest, Repository
 from triton_repo_builder.repository.provenance import Facts
 

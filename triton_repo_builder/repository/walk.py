@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.base.errors import Code, TrbError
 
 
 @dataclass(frozen=True, kw_only=True)

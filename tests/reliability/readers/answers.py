@@ -13,7 +13,7 @@ from tests.reliability.readers.reader import (
     Reader,
     write,
 )
-from triton_repo_builder.errors import TrbError
+from triton_repo_builder.base.errors import TrbError
 
 ANSWERS: dict[str, Any] = {
     "index": [
@@ -103,11 +103,11 @@ def _damaged_answer(rng: Any, data: bytes, seeds: Any) -> bytes:
 
 
 def _answers(case: Path) -> None:
-    from triton_repo_builder.client import HttpClient, statistics
-    from triton_repo_builder.client.http import HEADER_LENGTH, Answer
-    from triton_repo_builder.client.values import Body, RequestFailed
     from triton_repo_builder.repository.provenance import Facts
-    from triton_repo_builder.smoke import target
+    from triton_repo_builder.run.client import HttpClient, statistics
+    from triton_repo_builder.run.client.http import HEADER_LENGTH, Answer
+    from triton_repo_builder.run.client.values import Body, RequestFailed
+    from triton_repo_builder.run.smoke import target
 
     kind, _, data = (case / "input").read_bytes().partition(b"\n")
     if kind == b"metrics":
@@ -165,7 +165,7 @@ def _report_seeds() -> list[bytes]:
         "latency": {"p50": 1.0, "p99": 2.0},
         "sent": "abc",
     }  # fmt: skip
-    from triton_repo_builder.bench.report import comparison
+    from triton_repo_builder.measure.bench.report import comparison
 
     machine = dict.fromkeys(comparison.MACHINE, "x")
     document = {
@@ -178,7 +178,7 @@ def _report_seeds() -> list[bytes]:
 
 
 def _report(case: Path) -> None:
-    from triton_repo_builder.bench.report import comparison
+    from triton_repo_builder.measure.bench.report import comparison
 
     comparison.load(case / "report.json")
 
@@ -193,7 +193,7 @@ def _background_seeds() -> list[bytes]:
 
 
 def _background(case: Path) -> None:
-    from triton_repo_builder.serve.background import registry
+    from triton_repo_builder.run.serve.background import registry
 
     os.environ["XDG_STATE_HOME"] = str(case)
     entries, _ = registry.sweep()

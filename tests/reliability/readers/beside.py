@@ -61,8 +61,8 @@ def _lay_sidecars(data: bytes, case: Path) -> None:
 
 @cache
 def _graph(path: Path) -> Any:
-    from triton_repo_builder.graph import reader
-    from triton_repo_builder.read import skeleton
+    from triton_repo_builder.model.graph import reader
+    from triton_repo_builder.model.read import skeleton
 
     graph = skeleton.read(path)
     return graph, reader.signature(graph)
@@ -70,10 +70,10 @@ def _graph(path: Path) -> Any:
 
 def _sidecars(case: Path) -> None:
     """As ``trb inspect`` after it has read the graph: the tokenizer, the task and its plan."""
-    from triton_repo_builder import tasks
-    from triton_repo_builder.read import option_checks, source, tokenizer
-    from triton_repo_builder.read.options import BuildOptions
-    from triton_repo_builder.tasks.support import prompts
+    from triton_repo_builder.endpoint import tasks
+    from triton_repo_builder.endpoint.tasks.support import prompts
+    from triton_repo_builder.model.read import option_checks, source, tokenizer
+    from triton_repo_builder.model.read.options import BuildOptions
 
     path = case / _TOUCHED["folder"] / "model.onnx"
     described = source.describe(*_graph(path), path, source.Given())
@@ -84,7 +84,7 @@ def _sidecars(case: Path) -> None:
     plan = module.plan(described, options)
     prompts.check_room(described, plan, 16)
     if described.tokenizer is not None:
-        from triton_repo_builder.read import tokenizer_template
+        from triton_repo_builder.model.read import tokenizer_template
 
         spec = described.tokenizer_spec
         spec = tokenizer_template.apply(spec, plan.rules) if plan.rules else spec
@@ -93,8 +93,8 @@ def _sidecars(case: Path) -> None:
 
 
 def _tokenizer_json(case: Path) -> None:
-    from triton_repo_builder.read import tokenizer, tokenizer_template
-    from triton_repo_builder.read.tokenizer_template import TokenRules
+    from triton_repo_builder.model.read import tokenizer, tokenizer_template
+    from triton_repo_builder.model.read.tokenizer_template import TokenRules
 
     spec = tokenizer.read(case / "tokenizer.json")
     spec.encode([("hello wörld [MASK] 123",), ("a", "b")], 16)
@@ -145,7 +145,7 @@ def _lay_slow(data: bytes, case: Path) -> None:
 
 
 def _slow(case: Path) -> None:
-    from triton_repo_builder.read import tokenizer
+    from triton_repo_builder.model.read import tokenizer
 
     if file := tokenizer.find(case / _TOUCHED["slow"]):
         tokenizer.read(file).encode([("hello world",)], 16)
@@ -175,7 +175,7 @@ def _preprocessor_seeds() -> list[bytes]:
 
 
 def _preprocessor(case: Path) -> None:
-    from triton_repo_builder.read import image_processor, image_reference
+    from triton_repo_builder.model.read import image_processor, image_reference
 
     for name in image_processor.FILES:
         if (case / name).exists() and image_processor.find(case / "model.onnx", case / name):

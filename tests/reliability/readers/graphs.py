@@ -40,9 +40,9 @@ def _weights(case: Path) -> None:
 
 
 def _onnx(case: Path) -> None:
-    from triton_repo_builder import releases
-    from triton_repo_builder.graph import external_data, reader, shape_inference
-    from triton_repo_builder.read import skeleton
+    from triton_repo_builder.base import releases
+    from triton_repo_builder.model.graph import external_data, reader, shape_inference
+    from triton_repo_builder.model.read import skeleton
     from triton_repo_builder.runtime.onnxruntime_backend import ort_hidden
 
     path = case / "model.onnx"
@@ -56,16 +56,16 @@ def _onnx(case: Path) -> None:
 
 
 def _inspect(case: Path) -> None:
-    from triton_repo_builder.build.inspect import as_json, inspect
+    from triton_repo_builder.produce.inspect import as_json, inspect
 
     document = as_json(inspect(case / "model.onnx" if (case / "model.onnx").exists() else case))
     json.dumps(document)
 
 
 def _build(case: Path) -> None:
-    from triton_repo_builder.build.build import build
-    from triton_repo_builder.hardware import Hardware
-    from triton_repo_builder.read.options import BuildOptions
+    from triton_repo_builder.base.hardware import Hardware
+    from triton_repo_builder.model.read.options import BuildOptions
+    from triton_repo_builder.produce.build import build
 
     machine = Hardware(cores=2, gpus=())
     for file in build(BuildOptions(model=case / "model.onnx", golden=False), machine=machine).files:

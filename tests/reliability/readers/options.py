@@ -11,7 +11,7 @@ from tests.reliability.readers.reader import (
     Reader,
     write,
 )
-from triton_repo_builder.errors import TrbError
+from triton_repo_builder.base.errors import TrbError
 
 TOML = """[build]
 model = "model.onnx"
@@ -43,8 +43,8 @@ def _toml_seeds() -> list[bytes]:
 
 
 def _toml(case: Path) -> None:
-    from triton_repo_builder import releases
-    from triton_repo_builder.read import trb_toml
+    from triton_repo_builder.base import releases
+    from triton_repo_builder.model.read import trb_toml
 
     options = trb_toml.merge({"model": Path("model.onnx")}, case / "trb.toml")
     if options.triton_release:
@@ -69,7 +69,7 @@ FLAGS = (
 
 def _flags(case: Path) -> None:
     """Every option of the text, as click hands it over."""
-    from triton_repo_builder.read import options, source
+    from triton_repo_builder.model.read import options, source
 
     text = (case / "flags").read_bytes().decode("utf-8", "surrogateescape")
     for name, option in options.OPTIONS.items():
@@ -113,7 +113,7 @@ def _wheel_seeds() -> list[bytes]:
 
 
 def _wheel(case: Path) -> None:
-    from triton_repo_builder.render import vendor_pillow, vendor_tokenizers
+    from triton_repo_builder.endpoint.render import vendor_pillow, vendor_tokenizers
 
     inside = "model/1/vendor"
     for read in (

@@ -37,7 +37,7 @@ class _Bucket:
 
 
 def _bucket_seeds() -> list[bytes]:
-    from triton_repo_builder.stores import revision
+    from triton_repo_builder.ship.stores import revision
 
     local = revision.collect(REPOSITORY)
     digest = local.index.digest
@@ -52,9 +52,9 @@ def _bucket_seeds() -> list[bytes]:
 
 
 def _bucket(case: Path) -> None:
-    from triton_repo_builder.stores import revision
-    from triton_repo_builder.stores.location import Bucket
-    from triton_repo_builder.stores.s3 import S3Store
+    from triton_repo_builder.ship.stores import revision
+    from triton_repo_builder.ship.stores.location import Bucket
+    from triton_repo_builder.ship.stores.s3 import S3Store
 
     kind, _, content = (case / "input").read_bytes().partition(b"\n")
     index = content if kind == b"index" else revision.collect(REPOSITORY).index.document
@@ -86,8 +86,8 @@ class _Registry:
 @cache
 def _image_parts() -> tuple[bytes, bytes]:
     """A manifest, and its one layer."""
-    from triton_repo_builder.files import File
-    from triton_repo_builder.stores import oci_layers, oci_manifest
+    from triton_repo_builder.base.files import File
+    from triton_repo_builder.ship.stores import oci_layers, oci_manifest
 
     files = (
         File(path="a/config.pbtxt", content=b'name: "a"\n'),
@@ -98,8 +98,8 @@ def _image_parts() -> tuple[bytes, bytes]:
 
 
 def _oci(manifest: bytes, layer: bytes, case: Path) -> None:
-    from triton_repo_builder.stores.location import Image
-    from triton_repo_builder.stores.registry import RegistryStore
+    from triton_repo_builder.ship.stores.location import Image
+    from triton_repo_builder.ship.stores.registry import RegistryStore
 
     store = RegistryStore(Image(registry="localhost:1", repository="x", tag="latest"))
     store._client = _Registry(manifest, layer)  # type: ignore[assignment]

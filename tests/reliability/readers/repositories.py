@@ -18,7 +18,7 @@ from tests.reliability.readers.reader import (
     write,
     write_named,
 )
-from triton_repo_builder.errors import TrbError
+from triton_repo_builder.base.errors import TrbError
 from triton_repo_builder.repository.pbtxt import PbtxtError
 
 
@@ -121,7 +121,8 @@ def _repository_base(case: Path) -> None:
 
 
 def _check(case: Path) -> None:
-    from triton_repo_builder import releases, repository
+    from triton_repo_builder import repository
+    from triton_repo_builder.base import releases
     from triton_repo_builder.check import check
 
     read = repository.read(case / "repo")
@@ -147,12 +148,13 @@ def _manifest_seeds() -> list[bytes]:
 
 def _manifest(case: Path) -> None:
     """All that reads a manifest and writes nothing."""
-    from triton_repo_builder import releases, repository
+    from triton_repo_builder import repository
+    from triton_repo_builder.base import releases
     from triton_repo_builder.check import check
-    from triton_repo_builder.deploy import diff, snapshot
+    from triton_repo_builder.produce.write import ownership, versions
     from triton_repo_builder.repository.provenance import Facts, parameters
-    from triton_repo_builder.stores import revision
-    from triton_repo_builder.write import ownership, versions
+    from triton_repo_builder.ship.deploy import diff, snapshot
+    from triton_repo_builder.ship.stores import revision
 
     repo = case / "repo"
     read = repository.read(repo)
@@ -173,9 +175,9 @@ def _manifest(case: Path) -> None:
 
 def _manifest_writers(case: Path) -> None:
     """All that changes what a manifest names: remove, prune, promote."""
-    from triton_repo_builder.deploy import promote
+    from triton_repo_builder.produce.write import publish, remove, versions
     from triton_repo_builder.repository import manifest
-    from triton_repo_builder.write import publish, remove, versions
+    from triton_repo_builder.ship.deploy import promote
 
     repo = case / "repo"
     recorded = manifest.read(repo)
@@ -195,7 +197,7 @@ def _manifest_writers(case: Path) -> None:
 
 
 def _promote(move: Any) -> None:
-    from triton_repo_builder.deploy import promote
+    from triton_repo_builder.ship.deploy import promote
 
     if move is not None:
         promote.in_repository(move)
@@ -240,7 +242,7 @@ def _swap_base(case: Path) -> None:
 
 def _lay_swap(data: bytes, case: Path) -> None:
     """A journal of ``swap`` has names; any other is one of ``undo``."""
-    from triton_repo_builder.write import seal, staging, swap
+    from triton_repo_builder.produce.write import seal, staging, swap
 
     stage = case / ".repo.trb-1"
     name = swap.JOURNAL if b"names" in data else staging.UNDO
@@ -255,7 +257,7 @@ def _lay_swap(data: bytes, case: Path) -> None:
 
 
 def _swap(case: Path) -> None:
-    from triton_repo_builder.write import recovery
+    from triton_repo_builder.produce.write import recovery
 
     recovery.recover(case / "repo", write=False)
     recovery.recover(case / "repo", write=True)
@@ -284,10 +286,10 @@ def _cases(case: Path) -> None:
     """As ``trb smoke``, ``trb bench`` and ``trb diff`` take them."""
     import numpy as np
 
-    from triton_repo_builder.codegen import example
-    from triton_repo_builder.golden import cases
+    from triton_repo_builder.endpoint.golden import cases
     from triton_repo_builder.repository import Repository
-    from triton_repo_builder.smoke import target
+    from triton_repo_builder.run.codegen import example
+    from triton_repo_builder.run.smoke import target
 
     tensors = example.Tensor
     example.inputs(case, (tensors(name="TEXT", datatype="BYTES", shape=(-1, 1)),))

@@ -15,7 +15,7 @@ SETTINGS = {"sampling_rate": 16_000, "do_normalize": True, "least_samples": 40, 
 
 
 def _sound_seeds() -> list[bytes]:
-    from triton_repo_builder.golden import audio
+    from triton_repo_builder.endpoint.golden import audio
 
     made = [
         tiny_sounds.wav(tiny_sounds.noise(300, channels), rate)
@@ -26,7 +26,7 @@ def _sound_seeds() -> list[bytes]:
 
 @cache
 def _reader() -> object:
-    from triton_repo_builder.read import audio_processor
+    from triton_repo_builder.model.read import audio_processor
     from triton_repo_builder.runtime.audio_samples import Samples
 
     return Samples(SETTINGS, audio_processor.library())
@@ -70,9 +70,9 @@ def _speech_seeds() -> list[bytes]:
 
 
 def _speech(case: Path) -> None:
-    from triton_repo_builder.build import inspect
-    from triton_repo_builder.golden import audio
-    from triton_repo_builder.read import audio_processor
+    from triton_repo_builder.endpoint.golden import audio
+    from triton_repo_builder.model.read import audio_processor
+    from triton_repo_builder.produce import inspect
 
     found = inspect.inspect(case)
     json.dumps(inspect.as_json(found))

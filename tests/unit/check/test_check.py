@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 from bad_repositories import ACCEPTED, FOLDER, GOOD, NAMES, findings, lay_out, release_of
 
-from triton_repo_builder import check, releases
+from triton_repo_builder import check
 from triton_repo_builder import repository as repository_package
+from triton_repo_builder.base import releases
 from triton_repo_builder.check.codes import CODES, document
 
 ROOT = Path(__file__).parents[3]

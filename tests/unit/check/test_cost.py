@@ -12,7 +12,8 @@ import onnx
 import onnx.parser
 import pytest
 
-from triton_repo_builder import check, releases, repository
+from triton_repo_builder import check, repository
+from triton_repo_builder.base import releases
 from triton_repo_builder.check import line_numbers
 from triton_repo_builder.repository import pbtxt
 

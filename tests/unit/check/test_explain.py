@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.support import examples
-from triton_repo_builder import check, releases, repository
+from triton_repo_builder import check, repository
+from triton_repo_builder.base import releases
 from triton_repo_builder.check import explain
 from triton_repo_builder.check.codes import CODES
 from triton_repo_builder.check.finding import Finding

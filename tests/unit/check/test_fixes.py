@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from triton_repo_builder import check, releases, repository
+from triton_repo_builder import check, repository
+from triton_repo_builder.base import releases
 from triton_repo_builder.check import fixes
 from triton_repo_builder.check.finding import Finding
 

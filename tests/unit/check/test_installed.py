@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from triton_repo_builder import transfer
+from triton_repo_builder.base import transfer
+from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.check import installed, settings
-from triton_repo_builder.errors import Code, TrbError
 
 
 @pytest.fixture(autouse=True)

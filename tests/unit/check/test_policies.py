@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from triton_repo_builder import check, releases, repository
+from triton_repo_builder import check, repository
+from triton_repo_builder.base import releases
+from triton_repo_builder.base.errors import TrbError
 from triton_repo_builder.check import policies
-from triton_repo_builder.errors import TrbError
 
 MODEL = "class TritonPythonModel:\n    def execute(self, r): ...\n"
 CONFIG = """backend: "python"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.check import requirements, settings
-from triton_repo_builder.errors import Code, TrbError
 
 
 @pytest.mark.parametrize(

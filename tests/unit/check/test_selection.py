@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 from bad_repositories import lay_out
 
-from triton_repo_builder import check, releases, repository
+from triton_repo_builder import check, repository
+from triton_repo_builder.base import releases
+from triton_repo_builder.base.errors import TrbError
 from triton_repo_builder.check import baseline, settings
 from triton_repo_builder.check.selection import comments
-from triton_repo_builder.errors import TrbError
 
 
 def codes(root: Path, toml: str) -> list[str]:

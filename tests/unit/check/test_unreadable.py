@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from triton_repo_builder import check, releases, repository
+from triton_repo_builder import check, repository
+from triton_repo_builder.base import releases
 from triton_repo_builder.check.finding import Finding
 
 CONFIG = """
@@ -94,7 +95,7 @@ def test_a_label_file_with_a_name_too_long_hides_nothing(root: Path) -> None:
 
 
 def test_one_recorded_file_that_cannot_be_read(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from triton_repo_builder import files
+    from triton_repo_builder.base import files
     from triton_repo_builder.check.rules import manifest
     from triton_repo_builder.repository.manifest import FileRecord, Manifest
 

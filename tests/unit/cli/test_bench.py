@@ -12,13 +12,13 @@ from bench_values import level, report, split
 from click.testing import CliRunner, Result
 
 from triton_repo_builder import cli
-from triton_repo_builder.bench.report.report import BenchReport, Ratio
+from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.cli.bench import command
 from triton_repo_builder.cli.bench_report import print_report
 from triton_repo_builder.cli.options import Duration, Numbers, addresses
-from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.serve.background import registry
-from triton_repo_builder.serve.processes import proc
+from triton_repo_builder.measure.bench.report.report import BenchReport, Ratio
+from triton_repo_builder.run.serve.background import registry
+from triton_repo_builder.run.serve.processes import proc
 
 
 def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
@@ -74,7 +74,7 @@ def test_what_was_measured_is_printed_though_it_cannot_be_written(
     def full(report: BenchReport, folder: Path) -> tuple[Path, ...]:
         raise TrbError(Code.DISK_FULL, "the disk is full", where=str(folder), remedy="free some space")
 
-    monkeypatch.setattr("triton_repo_builder.bench.write", full)
+    monkeypatch.setattr("triton_repo_builder.measure.bench.write", full)
     monkeypatch.setattr("triton_repo_builder.cli.bench._run", lambda *given: report(level()))
     with pytest.raises(SystemExit) as end:
         cli.main(["bench", "--url", "x", "--output", str(tmp_path), *(["--json"] if as_json else [])])

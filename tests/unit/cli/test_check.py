@@ -9,10 +9,11 @@ import pytest
 from bad_repositories import lay_out
 from click.testing import CliRunner, Result
 
-from triton_repo_builder import cli, files
+from triton_repo_builder import cli
+from triton_repo_builder.base import files
+from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.cli import check as check_command
 from triton_repo_builder.cli.check import command
-from triton_repo_builder.errors import Code, TrbError
 
 
 def run(*arguments: object) -> tuple[int, str]:

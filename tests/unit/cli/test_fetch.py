@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from tests.support import cli
-from triton_repo_builder.errors import Code
+from triton_repo_builder.base.errors import Code
 
 WEIGHTS = bytes(2000)
 

@@ -12,8 +12,8 @@ import pytest
 import tiny
 from cli import call, trb
 
-from triton_repo_builder.graph import per_row
-from triton_repo_builder.optimize import speed
+from triton_repo_builder.measure.optimize import speed
+from triton_repo_builder.model.graph import per_row
 
 STEPS = ("--steps", "int8:per-row", "--max-drop", "1")
 

@@ -18,9 +18,9 @@ from click.shell_completion import BashComplete
 from click.testing import CliRunner
 
 from triton_repo_builder import cli
+from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.cli import console
-from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.read.options import ORIGINS, BuildOptions
+from triton_repo_builder.model.read.options import ORIGINS, BuildOptions
 
 EXISTING = [name for name in cli.COMMANDS if (Path(cli.__file__).parent / f"{name}.py").is_file()]
 HEAVY = (

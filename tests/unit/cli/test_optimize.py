@@ -15,11 +15,11 @@ from cli import call, trb
 from onnx import helper, numpy_helper
 from tiny_onnx import node, tensor
 
-from triton_repo_builder.errors import Code
-from triton_repo_builder.graph import per_row
-from triton_repo_builder.optimize import run, speed
-from triton_repo_builder.optimize.accuracy import Accuracy
-from triton_repo_builder.read.signature import DIFFERENCE, RECIPE
+from triton_repo_builder.base.errors import Code
+from triton_repo_builder.measure.optimize import run, speed
+from triton_repo_builder.measure.optimize.accuracy import Accuracy
+from triton_repo_builder.model.graph import per_row
+from triton_repo_builder.model.read.signature import DIFFERENCE, RECIPE
 
 
 @pytest.fixture(autouse=True)

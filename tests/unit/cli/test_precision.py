@@ -8,9 +8,9 @@ import pytest
 import tiny
 from cli import call, trb
 
-from triton_repo_builder.graph import per_row
-from triton_repo_builder.optimize import precision, run, speed
-from triton_repo_builder.optimize.accuracy import Accuracy
+from triton_repo_builder.measure.optimize import precision, run, speed
+from triton_repo_builder.measure.optimize.accuracy import Accuracy
+from triton_repo_builder.model.graph import per_row
 
 
 @pytest.fixture(autouse=True)

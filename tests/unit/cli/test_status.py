@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 import serve_repository as made
 
+from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.cli import status
-from triton_repo_builder.client.http import HttpClient
-from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.run.client.http import HttpClient
 
 
 @pytest.mark.parametrize("listed", [True, False])

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.support import cli
-from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.tune import study
-from triton_repo_builder.tune.factors import Factor
+from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.measure.tune import study
+from triton_repo_builder.measure.tune.factors import Factor
 
 SPACE = (Factor(name="instances", values=(1, 2, 4), default=1),)
 

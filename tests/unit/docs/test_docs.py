@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from triton_repo_builder.errors import Code, Exit
+from triton_repo_builder.base.errors import Code, Exit
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import click
 
-from triton_repo_builder import tasks
 from triton_repo_builder.cli import build_options, group
-from triton_repo_builder.read.declaration import Topic
-from triton_repo_builder.read.option_values import INT32, Choice, Number, Text
-from triton_repo_builder.read.options import OPTIONS
+from triton_repo_builder.endpoint import tasks
+from triton_repo_builder.model.read.declaration import Topic
+from triton_repo_builder.model.read.option_values import INT32, Choice, Number, Text
+from triton_repo_builder.model.read.options import OPTIONS
 
 FILE = Path(__file__).resolve().parents[3] / "docs" / "options.md"
 HEAD = """# Options of `trb build`
 
-Written by `make golden` from `triton_repo_builder/read/options.py`. A flag overrides trb.toml, that overrides
+Written by `make golden` from `triton_repo_builder/model/read/options.py`. A flag overrides trb.toml, that overrides
 the default. In trb.toml an option stands in the table `[build]`, under its name without `--`:
 
     [build]

@@ -12,13 +12,14 @@ import pytest
 import tiny
 import two_versions
 
-from triton_repo_builder import check, releases, repository
-from triton_repo_builder.deploy import promote
+from triton_repo_builder import check, repository
+from triton_repo_builder.base import releases
+from triton_repo_builder.produce.write import publish, versions
 from triton_repo_builder.repository import Manifest, content, pbtxt
 from triton_repo_builder.repository.config import ModelConfig
-from triton_repo_builder.stores import revision
-from triton_repo_builder.vcs import trailers
-from triton_repo_builder.write import publish, versions
+from triton_repo_builder.ship.deploy import promote
+from triton_repo_builder.ship.stores import revision
+from triton_repo_builder.ship.vcs import trailers
 
 
 @pytest.fixture(scope="module")

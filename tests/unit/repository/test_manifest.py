@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.repository import manifest
 
 DOCUMENT = Path(__file__).parents[3] / "model_repository" / "manifest.json"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from triton_repo_builder import repository
-from triton_repo_builder.errors import Code, TrbError
+from triton_repo_builder.base.errors import Code, TrbError
 
 
 def lay_out(root: Path, files: dict[str, str]) -> Path:

@@ -13,17 +13,18 @@ import jsonschema
 import pytest
 import tiny
 
-from triton_repo_builder import files, repository
-from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.read import option_checks, trb_toml
-from triton_repo_builder.read import options as trb_options
-from triton_repo_builder.read.options import BuildOptions
-from triton_repo_builder.render import provenance
+from triton_repo_builder import repository
+from triton_repo_builder.base import files
+from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.endpoint.render import provenance
+from triton_repo_builder.model.read import option_checks, trb_toml
+from triton_repo_builder.model.read import options as trb_options
+from triton_repo_builder.model.read.options import BuildOptions
+from triton_repo_builder.produce.write import publish, versions
 from triton_repo_builder.repository import pbtxt, sbom
 from triton_repo_builder.repository.config import ModelConfig
 from triton_repo_builder.repository.manifest import Origin
 from triton_repo_builder.repository.provenance import Facts
-from triton_repo_builder.write import publish, versions
 
 ROOT = Path(__file__).resolve().parents[3]
 GIVEN: dict[str, Any] = {

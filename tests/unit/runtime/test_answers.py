@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 import triton_python_backend_utils as pb_utils
 
-from triton_repo_builder import resources
-from triton_repo_builder.plan.model import TensorPlan
-from triton_repo_builder.tasks import (
+from triton_repo_builder.base import resources
+from triton_repo_builder.endpoint.plan.model import TensorPlan
+from triton_repo_builder.endpoint.tasks import (
     fill_mask,
     question_answering,
     token_classification,

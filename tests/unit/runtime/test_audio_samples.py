@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tiny_sounds
 
-from triton_repo_builder.golden import audio as golden
-from triton_repo_builder.read import audio_processor
+from triton_repo_builder.endpoint.golden import audio as golden
+from triton_repo_builder.model.read import audio_processor
 from triton_repo_builder.runtime import audio_samples
 from triton_repo_builder.runtime.audio_samples import BadAudio, Samples
 

@@ -16,8 +16,8 @@ import tiny_images
 import triton_python_backend_utils as pb_utils
 from PIL import Image
 
-from triton_repo_builder import resources
-from triton_repo_builder.golden import image
+from triton_repo_builder.base import resources
+from triton_repo_builder.endpoint.golden import image
 from triton_repo_builder.runtime.image_pixels import (
     LARGEST,
     BadImage,

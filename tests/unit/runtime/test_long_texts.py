@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from triton_repo_builder import resources
+from triton_repo_builder.base import resources
 
 spec = util.spec_from_file_location("trb_long_texts", resources.runtime("long_texts.py"))
 assert spec is not None

@@ -17,7 +17,7 @@ import pytest
 from onnx import helper, numpy_helper
 from tiny_onnx import BOOL, identity, model, node, tensor
 
-from triton_repo_builder import releases
+from triton_repo_builder.base import releases
 
 sys.path.append(str(Path(__file__).parents[3] / "triton_repo_builder" / "runtime" / "onnxruntime_backend"))
 checks = importlib.import_module("ort_checks")

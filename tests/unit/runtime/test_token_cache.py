@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import triton_python_backend_utils as pb_utils
 
-from triton_repo_builder import resources
+from triton_repo_builder.base import resources
 
 FILE = resources.runtime("token_cache.py")
 spec = util.spec_from_file_location("trb_token_cache", FILE)

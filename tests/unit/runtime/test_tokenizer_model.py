@@ -16,7 +16,7 @@ import pytest
 import tiny
 import triton_python_backend_utils as pb_utils
 
-from triton_repo_builder import resources
+from triton_repo_builder.base import resources
 
 SOURCE = resources.runtime("tokenizer.py")
 TYPES = {"INT32": np.int32, "INT64": np.int64}

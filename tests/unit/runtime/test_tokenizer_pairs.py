@@ -13,7 +13,7 @@ import pytest
 import tiny
 import triton_python_backend_utils as pb_utils
 
-from triton_repo_builder import resources
+from triton_repo_builder.base import resources
 
 A, B, C, HELLO, THE, FOX = (tiny.WORDS.index(word) for word in ("a", "b", "c", "hello", "the", "fox"))
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from triton_repo_builder.base.text import counted
 from triton_repo_builder.check.finding import Finding
 from triton_repo_builder.check.result import Report, printable
-from triton_repo_builder.text import counted
 
 
 def render(report: Report) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from triton_repo_builder.base.text import counted
 from triton_repo_builder.check.finding import Finding
 from triton_repo_builder.check.result import Report, printable
-from triton_repo_builder.text import counted
 
 STYLES = {"error": "1;31", "warning": "1;33", "place": "1", "code": "2", "fix": "32", "caret": "1;32"}
 """ANSI's numbers."""

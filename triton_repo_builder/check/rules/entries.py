@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from triton_repo_builder.base.files import is_foreign
 from triton_repo_builder.check.context import report
 from triton_repo_builder.check.finding import Finding, Severity
-from triton_repo_builder.files import is_foreign
 from triton_repo_builder.repository import MANIFEST, Repository
 from triton_repo_builder.repository.model import NO_PIPE, PIPE
 

@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Iterator
 
-from triton_repo_builder import releases
+from triton_repo_builder.base import releases
 from triton_repo_builder.check.context import ModelContext
 from triton_repo_builder.check.finding import Finding
 from triton_repo_builder.check.line_numbers import Key

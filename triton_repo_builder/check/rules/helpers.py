@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from triton_repo_builder import files
+from triton_repo_builder.base import files
 from triton_repo_builder.check.context import report
 from triton_repo_builder.check.finding import Finding, Place, Severity
 from triton_repo_builder.check.python_source import CLASS, PythonSource

@@ -8,12 +8,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from triton_repo_builder import files as file_system
+from triton_repo_builder.base import files as file_system
+from triton_repo_builder.base.files import is_folder
 from triton_repo_builder.check import backends
 from triton_repo_builder.check.context import ModelContext, c_string, readable, report
 from triton_repo_builder.check.finding import Finding
 from triton_repo_builder.check.line_numbers import Key
-from triton_repo_builder.files import is_folder
 from triton_repo_builder.repository import Model
 from triton_repo_builder.repository.config import PLATFORMS
 from triton_repo_builder.repository.model import LARGEST_VERSION

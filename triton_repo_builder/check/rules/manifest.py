@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Iterator, Mapping
 
-from triton_repo_builder import files
+from triton_repo_builder.base import files
 from triton_repo_builder.check.context import readable, report
 from triton_repo_builder.check.finding import Finding
 from triton_repo_builder.repository import (

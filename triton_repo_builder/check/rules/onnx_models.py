@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from triton_repo_builder import releases
+from triton_repo_builder.base import releases
+from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.check.context import ModelContext, relative, report
 from triton_repo_builder.check.finding import Finding, Severity
 from triton_repo_builder.check.rules import onnx_options, onnx_tensors
-from triton_repo_builder.errors import Code, TrbError
-from triton_repo_builder.read.signature import ModelSignature
+from triton_repo_builder.model.read.signature import ModelSignature
 
 _LIBRARY = ("model_operations", "op_library_filename")
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from triton_repo_builder.check.context import ModelContext
 from triton_repo_builder.check.finding import Finding
-from triton_repo_builder.read.signature import ModelSignature, TensorSpec
+from triton_repo_builder.model.read.signature import ModelSignature, TensorSpec
 from triton_repo_builder.runtime.onnxruntime_backend import ort_rules
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from triton_repo_builder.base.text import some
 from triton_repo_builder.check.context import ModelContext
 from triton_repo_builder.check.finding import Finding
 from triton_repo_builder.check.rules import onnx_shapes
 from triton_repo_builder.check.rules.onnx_shapes import Pair
-from triton_repo_builder.read.signature import ModelSignature, TensorSpec
+from triton_repo_builder.model.read.signature import ModelSignature, TensorSpec
 from triton_repo_builder.runtime.onnxruntime_backend import ort_rules
-from triton_repo_builder.text import some
 
 LISTED = 50
 """Names of the graph that a message shows."""

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any
 
+from triton_repo_builder.base.dtypes import BY_CONFIG
 from triton_repo_builder.check.context import ModelContext
 from triton_repo_builder.check.finding import Finding
-from triton_repo_builder.dtypes import BY_CONFIG
 
 FIELD = "sequence_batching"
 INITIAL_STATE = "initial_state"

@@ -7,10 +7,10 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder import files
+from triton_repo_builder.base import files
+from triton_repo_builder.base.dtypes import BY_CONFIG
 from triton_repo_builder.check.context import ModelContext, report
 from triton_repo_builder.check.finding import Finding, Severity
-from triton_repo_builder.dtypes import BY_CONFIG
 
 LARGEST = 2**36
 """Bytes of one input: 64 GiB, of which nothing is left of most machines."""

@@ -1,0 +1,1 @@
+"""What every wing uses: errors, files, processes, texts, types, releases, this machine."""

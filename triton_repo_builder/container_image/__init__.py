@@ -1,8 +1,0 @@
-"""Build the slim Docker image: its context from ``docker/``, the build through the ``docker`` SDK."""
-
-from __future__ import annotations
-
-from triton_repo_builder.container_image.build import Built, build
-from triton_repo_builder.container_image.context import Request
-
-__all__ = ["Built", "Request", "build"]

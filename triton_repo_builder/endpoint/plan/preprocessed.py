@@ -1,0 +1,153 @@
+"""An ensemble of a Python model that makes ready a file that a client sends, and the graph with its head."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from triton_repo_builder.endpoint.plan import onnx_model, tensors
+from triton_repo_builder.endpoint.plan.defaults import Settings
+from triton_repo_builder.endpoint.plan.model import (
+    InstanceGroup,
+    ModelPlan,
+    RepositoryPlan,
+    Step,
+    TensorPlan,
+    WarmupInput,
+    about_model,
+    between,
+    joining,
+)
+from triton_repo_builder.endpoint.tasks.task import TaskPlan
+from triton_repo_builder.model.read.options import BuildOptions
+from triton_repo_builder.model.read.signature import ModelSignature
+
+
+@dataclass(frozen=True, kw_only=True)
+class Media:
+    """One kind of file."""
+
+    field: str
+    """The endpoint's input."""
+    about: str
+    """What the preprocessing does, and what the post-processing, for their config.pbtxt."""
+    answers: str
+    joins: str
+    """Which requests join."""
+    sample: str
+    """The file of the preprocessing's warm-up sample."""
+    least: int = 1
+    """The fewest elements of an open axis, for the warm-up of the graph."""
+
+
+def models(
+    media: Media,
+    name: str,
+    signature: ModelSignature,
+    task: TaskPlan,
+    options: BuildOptions,
+    settings: Settings,
+    dims: tuple[int, ...],
+    *,
+    batching: bool,
+) -> RepositoryPlan:
+    """File → answer: an ensemble of preprocessing, the model with its head, and post-processing if needed.
+
+    ``dims`` is the shape of what the graph takes for one file.
+    """
+    taken_as = signature.inputs[0]
+    outputs = tuple(
+        onnx_model.whole(tensor, batching, onnx_model.rows(signature, task)) for tensor in task.outputs
+    )
+    one = () if batching else (taken_as.dims[0],)
+    given = TensorPlan(name=taken_as.name, data_type=taken_as.dtype.config, dims=(*one, *dims))
+    size = TensorPlan(name=tensors.IMAGE_SIZE, data_type="TYPE_INT64", dims=(*one, 2))
+    sized = task.head is not None and size.name in task.head.inputs
+    taken = (given, *((size,) if sized else ()))
+    made = (given, *((size,) if sized or (task.post and size.name in task.post.inputs) else ()))
+    preprocess = preprocess_model(media, f"{name}_preprocess", made, options, settings, batching=batching)
+    model = onnx_model.onnx_model(
+        f"{name}_model",
+        about_model(front=False, head=task.head is not None),
+        taken,
+        outputs,
+        options,
+        settings,
+        max_batch_size=preprocess.max_batch_size,
+        batching=batching,
+        warmup=tuple(
+            WarmupInput(
+                name=plan.name,
+                data_type=plan.data_type,
+                dims=tuple(d if d > 0 else media.least for d in plan.dims),
+            )
+            for plan in taken
+        )
+        if options.warmup
+        else (),
+    )
+    public = (media.field, *(plan.name for plan in (task.post.outputs if task.post else outputs)))
+    inner = {plan.name: between(plan.name, public) for plan in made}
+    steps: tuple[Step, ...] = (
+        Step(
+            model_name=preprocess.name,
+            input_map=((media.field, media.field),),
+            output_map=tuple(inner.items()),
+        ),
+        Step(
+            model_name=model.name,
+            input_map=tuple((plan.name, inner[plan.name]) for plan in taken),
+            output_map=tuple((plan.name, plan.name) for plan in outputs),
+        ),
+    )
+    parts: tuple[ModelPlan, ...] = (preprocess, model)
+    if task.post is not None:
+        known = {plan.name: plan for plan in (*made, *outputs)}
+        post = onnx_model.postprocess(f"{name}_postprocess", media.answers, task.post, known, preprocess)
+        outputs, parts = post.output, (preprocess, post, model)
+        steps += (
+            Step(
+                model_name=post.name,
+                input_map=tuple((plan.name, inner.get(plan.name, plan.name)) for plan in post.input),
+                output_map=tuple((plan.name, plan.name) for plan in post.output),
+            ),
+        )
+    ensemble = ModelPlan(
+        name=name,
+        about=f"Endpoint ({task.name}): {media.field} in, {', '.join(plan.name for plan in outputs)} out.",
+        max_batch_size=preprocess.max_batch_size,
+        input=preprocess.input,
+        output=outputs,
+        response_cache=options.response_cache,
+        step=steps,
+    )
+    return RepositoryPlan(
+        task=task.name, models=(ensemble, *parts), version=options.version, notes=task.notes
+    )
+
+
+def preprocess_model(
+    media: Media,
+    name: str,
+    output: tuple[TensorPlan, ...],
+    options: BuildOptions,
+    settings: Settings,
+    *,
+    batching: bool,
+) -> ModelPlan:
+    """File → ``output``: what the graph takes for it, and what else is known of it."""
+    instances = settings.preprocess_instances
+    assert instances is not None
+    size = int(settings.max_batch_size.value) if batching else 0
+    sample = WarmupInput(name=media.field, data_type="TYPE_STRING", dims=(1,), input_data_file=media.sample)
+    return ModelPlan(
+        name=name,
+        about=f"Preprocessing: {media.about}, as the model's files say.",
+        backend="python",
+        max_batch_size=size,
+        input=(TensorPlan(name=media.field, data_type="TYPE_STRING", dims=(1,)),),
+        output=output,
+        dynamic_batching=joining(size),
+        instance_group=InstanceGroup(count=int(instances.value), kind=onnx_model.CPU),
+        reasons=(("instances", instances.reason), ("batching", media.joins)),
+        warmup=(sample,) if options.warmup else (),
+    )

@@ -1,0 +1,1 @@
+"""Numbers of what runs: load, tuning, smaller models, capacity."""

@@ -1,0 +1,84 @@
+"""Replicas and cost of a load for each capacity: what meets the objective first, then by cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.measure.bench.objective import Objective
+from triton_repo_builder.measure.capacity.capacities import Capacity
+from triton_repo_builder.measure.capacity.prices import Prices
+
+HOUR, MILLION = 3600, 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """What is to be served, and with how much in reserve."""
+
+    rps: float
+    objective: Objective
+    headroom: float = 0.2
+    """Share by which the load may grow."""
+    spare: int = 1
+    """Replicas that may be lost at the same time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offer:
+    """One capacity, as often as the load needs it."""
+
+    capacity: Capacity
+    meets: bool
+    replicas: int
+    """Those that the load alone needs."""
+    reserved: int
+    """With headroom, and enough without the spare ones."""
+    price: float
+    """Of one replica and hour."""
+    per_hour: float
+    reserved_per_hour: float
+    per_million: float
+    """Cost of a million requests, without reserve; ``reserved_per_million`` with it."""
+    reserved_per_million: float
+
+
+def offers(capacities: Sequence[Capacity], prices: Prices, load: Load) -> tuple[Offer, ...]:
+    """All of them in the order of the advice. Raises ``TrbError`` USAGE for a machine without a price."""
+    made = [_offer(capacity, prices, load) for capacity in capacities]
+    return tuple(sorted(made, key=lambda offer: (not offer.meets, offer.reserved_per_hour, offer.per_hour)))
+
+
+def _offer(capacity: Capacity, prices: Prices, load: Load) -> Offer:
+    if capacity.instance not in prices.per_hour:
+        known = ", ".join(prices.per_hour)
+        raise TrbError(
+            Code.USAGE,
+            f"'{capacity.name}' was measured on '{capacity.instance}', which has no price"
+            if capacity.instance
+            else f"'{capacity.name}' does not say on which machine it was measured",
+            where=capacity.source,
+            remedy=f"name the machine with --on; the price file has: {known}",
+        )
+    price = prices.per_hour[capacity.instance]
+    replicas = _ceil(load.rps / capacity.per_second)
+    reserved = max(_ceil(load.rps * (1 + load.headroom) / capacity.per_second), replicas + load.spare)
+    requests = load.rps * HOUR / MILLION
+    return Offer(
+        capacity=capacity,
+        meets=capacity.latency_ms <= load.objective.ms,
+        replicas=replicas,
+        reserved=reserved,
+        price=price,
+        per_hour=replicas * price,
+        reserved_per_hour=reserved * price,
+        per_million=replicas * price / requests,
+        reserved_per_million=reserved * price / requests,
+    )
+
+
+def _ceil(value: float) -> int:
+    """Up to the next whole number, but for what floating point added."""
+    return max(1, math.ceil(value - 1e-9))

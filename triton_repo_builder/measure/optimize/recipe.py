@@ -1,0 +1,82 @@
+"""What was done to a model, written down so that it can be done again: ``recipe.json``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from triton_repo_builder.base import files
+from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.model.read.signature import PER_ROW
+
+PRUNE, FUSE, FP16, INT8 = "prune", "fuse", "fp16", "int8"
+NAMES = (PRUNE, FUSE, FP16, INT8)
+PER_CHANNEL, STATIC = "per-channel", "static"
+HOWS = (PER_ROW, PER_CHANNEL, STATIC, "dynamic")
+"""Ways to int8: ours, and those of ONNX Runtime's quantisers."""
+FILE = "recipe.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One change of the file."""
+
+    name: str
+    how: str = ""
+    """Of int8; empty: it is searched for."""
+    excluded: tuple[str, ...] = ()
+    """Outputs (per-row) or nodes (static) that stay in float."""
+
+    def __str__(self) -> str:
+        kept = f", {len(self.excluded)} {self.unit} in float" if self.excluded else ""
+        return f"{self.name} {self.how}{kept}" if self.how else self.name
+
+    @property
+    def unit(self) -> str:
+        """What ``excluded`` are."""
+        return "nodes" if self.how == STATIC else "products"
+
+    def as_json(self) -> dict[str, Any]:
+        """The step as plain values."""
+        values: dict[str, Any] = {"step": self.name}
+        if self.how:
+            values["how"] = self.how
+        if self.excluded:
+            values["excluded"] = list(self.excluded)
+        return values
+
+
+def parse(text: str) -> tuple[Step, ...]:
+    """``fuse,int8`` or ``int8:per-channel``. Raises ``TrbError`` USAGE."""
+    return tuple(_step(*word.strip().partition(":")[::2]) for word in text.split(",") if word.strip())
+
+
+def read(path: Path) -> tuple[Step, ...]:
+    """The steps of a recipe file. Raises ``TrbError``."""
+    try:
+        document = files.load_json(files.read(path))
+        listed = document["steps"]
+        return tuple(
+            _step(one["step"], one.get("how", ""), tuple(map(str, one.get("excluded", ())))) for one in listed
+        )
+    except OSError as error:
+        raise files.unreadable(path, error) from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise TrbError(
+            Code.USAGE,
+            "this is not a recipe of trb optimize",
+            where=str(path),
+            remedy=f"name the {FILE} that trb optimize wrote",
+        ) from None
+
+
+def _step(name: str, how: str = "", excluded: tuple[str, ...] = ()) -> Step:
+    if name not in NAMES:
+        raise TrbError(
+            Code.USAGE, f"no step is called '{name}'", where="--steps", remedy=f"one of {', '.join(NAMES)}"
+        )
+    if how and (name != INT8 or how not in HOWS):
+        known = f"int8 knows {', '.join(HOWS)}" if name == INT8 else f"{name} has no ways"
+        raise TrbError(Code.USAGE, f"'{name}:{how}': {known}", where="--steps", remedy=f"e.g. int8:{PER_ROW}")
+    return Step(name=name, how=how, excluded=excluded)

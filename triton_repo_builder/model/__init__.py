@@ -1,0 +1,1 @@
+"""The ONNX file and what lies beside it: reading, and graphs."""

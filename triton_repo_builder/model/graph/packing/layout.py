@@ -1,0 +1,186 @@
+"""Which tensors are of tokens, end to end, and which of padded rows; what must be made in both ways.
+
+A tensor of tokens that a node on padded rows reads is laid out in rows, with the numbers of some token in the
+places of padding. The graph must mask those itself. So only such nodes may read it as pick places of it
+(``PICKS``), or bring it together with padded data, as a mask, before anything goes over the places of a row;
+and none at all reads what no attention comes before, for that may be masked by what was looked up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import onnx
+
+from triton_repo_builder.model.graph import node_rules, walk
+from triton_repo_builder.model.graph.packing import attention, sizes, tokenwise
+from triton_repo_builder.model.graph.packing.attention import Attention
+from triton_repo_builder.model.graph.packing.attention_loop import NEEDED_OPSET
+from triton_repo_builder.model.graph.packing.facts import ROWS, TOKENS, Facts
+from triton_repo_builder.model.graph.packing.tokenwise import LEAD
+
+HEAVY = {"MatMul", "MatMulInteger", "Gemm", "Conv", "Einsum", "Softmax", "LayerNormalization"}
+"""Not worth it if one of these still runs on padded tokens."""
+OF_SIZES = {"Shape", "Size"}
+PICKS = {"Gather", "GatherND", "GatherElements", "Slice"}
+MOVES = {"Cast", "Identity", "Unsqueeze", "Squeeze", "Transpose", "Reshape"}
+COMBINES = {"Add", "Div", "Mul", "Sub", "Where"}
+COUNTS = {"NonZero", "Unique", "Compress"}
+"""Sizes of what they give are data."""
+
+
+@dataclass
+class Layout:
+    """Of one graph."""
+
+    facts: Facts
+    leads: dict[str, int] = field(default_factory=dict)
+    """Tensors of tokens, with their leads (``tokenwise.py``)."""
+    attentions: dict[str, Attention] = field(default_factory=dict)
+    """By output."""
+    attended: set[str] = field(default_factory=set)
+    """Tensors of tokens that attention comes before."""
+    by_size: set[str] = field(default_factory=set)
+    """Padded ones of known sizes that depend on sizes alone: the same for all rows that are as long."""
+    packed: set[str] = field(default_factory=set)
+    """What is needed as a tensor of tokens."""
+    wide: set[str] = field(default_factory=set)
+    """What is needed on padded rows."""
+    of_data: set[str] = field(default_factory=set)
+    """Padded ones that depend on what is in a request, not only on how long it is."""
+    unmasked: set[str] = field(default_factory=set)
+    """Padded ones that are a tensor of tokens, only moved."""
+    obstacle: str = ""
+    """Why the graph cannot run without padding, or gains nothing; empty if it does."""
+
+    @classmethod
+    def of(cls, model: onnx.ModelProto) -> Layout:
+        """Of the graph of ``model``, which may be a skeleton."""
+        if obstacle := _obstacle(model):
+            return cls(facts=Facts(onnx.ModelProto()), obstacle=obstacle)
+        facts = Facts.of(model)
+        if facts is None:
+            return cls(facts=Facts(onnx.ModelProto()), obstacle="the graph is damaged")
+        layout = cls(facts=facts)
+        layout._assign(attention.find(layout.facts))
+        if layout.attentions:
+            layout._need()
+        else:
+            layout.obstacle = "no attention of a known form"
+        return layout
+
+    def _assign(self, found: Iterable[Attention]) -> None:
+        facts = self.facts
+        by_output = {one.output: one for one in found if facts.kinds.get(one.output)}
+        self.of_data |= facts.inputs
+        counted: set[str] = set()
+        for node in facts.graph.node:
+            output = node.output[0]
+            one = by_output.get(output)
+            if one and all(self.leads.get(name) == LEAD for name in one.sources):
+                self.leads[output], self.attentions[output] = LEAD, one
+                self.attended.add(output)
+                continue
+            if all(name in facts.constants or name in facts.known for name in node.output):
+                continue
+            lead = LEAD if self._looks_up(node) else tokenwise.lead(facts, node, self.leads, self.by_size)
+            read, made = {*node.input}, {*filter(None, node.output)}
+            if lead:
+                self.leads |= dict.fromkeys(made, lead)
+                self.attended |= made if self._is_attended(node) else set()
+                continue
+            if node.op_type in COUNTS or counted & read:
+                counted |= made
+            data = any(name in self.of_data or name in self.leads for name in read)
+            if (data and node.op_type not in OF_SIZES) or counted & read:
+                self.of_data |= made
+            else:
+                self.by_size |= made & facts.dims.keys()
+
+    def _is_attended(self, node: onnx.NodeProto) -> bool:
+        """With what is looked up only a sum is, a product may mask it; and one number for all tokens is."""
+        if node.op_type == "Expand":
+            return True
+        of_tokens = {name for name in node.input if name in self.leads}
+        return bool(of_tokens & self.attended) and (node.op_type == "Add" or of_tokens <= self.attended)
+
+    def _looks_up(self, node: onnx.NodeProto) -> bool:
+        """Rows of a constant table by ids: where tokens begin."""
+        facts = self.facts
+        if node.op_type != "Gather" or node.domain not in node_rules.ONNX:
+            return False
+        table, ids = node.input
+        dims = facts.dims.get(ids, ())
+        if table not in facts.constants or ids in facts.constants or ids in self.leads:
+            return False
+        of_each = len(dims) == LEAD and dims[0] in (1, ROWS) and dims[1] == TOKENS
+        return of_each and sizes.attribute(node, "axis", 0) == 0
+
+    def _need(self) -> None:
+        """What the outputs need, and why that is too much."""
+        todo = [(value.name, False) for value in self.facts.graph.output]
+        while todo and not self.obstacle:
+            name, as_tokens = todo.pop()
+            needed = self.packed if as_tokens else self.wide
+            if name in needed or (name in self.facts.known and name not in self.facts.outputs):
+                continue
+            needed.add(name)
+            if as_tokens or name not in self.leads:
+                todo += self._inputs(name, as_tokens)
+            elif self.leads[name] != LEAD or self.facts.dims.get(name, ())[:1] != (ROWS,):
+                self.obstacle = f"'{name}' is read as no tensor of rows"
+            else:
+                todo.append((name, True))
+        if not self.obstacle:
+            self._check_masks()
+        if not self.obstacle and not self.attentions.keys() & self.packed:
+            self.obstacle = "no output depends on attention"
+
+    def _inputs(self, name: str, as_tokens: bool) -> Iterator[tuple[str, bool]]:
+        node = self.facts.producer.get(name)
+        if as_tokens and (one := self.attentions.get(name)):
+            yield from ((source, True) for source in one.sources)
+        elif node is not None:
+            if not as_tokens:
+                self._check(node)
+            for place, source in enumerate(node.input):
+                if as_tokens and place == 1 and node.op_type == "Expand":
+                    yield self.facts.producer[source].input[0], True
+                elif not as_tokens and name in self.facts.unit_sizes and source in self.leads:
+                    yield source, True
+                elif source and not (as_tokens and place == 1 and node.op_type == "Reshape"):
+                    yield source, as_tokens and source in self.leads
+
+    def _check(self, node: onnx.NodeProto) -> None:
+        """Of a node on padded rows."""
+        for name in node.output:
+            if node.op_type in HEAVY and TOKENS in self.facts.dims.get(name, ()):
+                self.obstacle = f"{node.op_type} '{node.name}' runs on padded tokens"
+        bare = [name for name in node.input if name in self.leads and name not in self.attended]
+        if bare and node.op_type not in OF_SIZES:
+            self.obstacle = f"'{bare[0]}' is read before attention"
+
+    def _check_masks(self) -> None:
+        """Before anything goes over the places of a row, what is laid out must be masked."""
+        for node in self.facts.graph.node:
+            if not self.wide & {*node.output} or node.output[0] in self.leads:
+                continue
+            read = {name for name in node.input if name in self.leads or name in self.unmasked}
+            if not read or node.op_type in OF_SIZES | PICKS:
+                continue
+            masked = node.op_type in COMBINES and self.of_data & {*node.input} - read
+            if node.op_type in MOVES:
+                self.unmasked |= {*node.output}
+            elif not masked:
+                self.obstacle = f"{node.op_type} '{node.name}' reads tokens that nothing masks"
+
+
+def _obstacle(model: onnx.ModelProto) -> str:
+    """Of graphs that are not looked into."""
+    opset = node_rules.opset(model)
+    if opset < NEEDED_OPSET:
+        return f"opset {opset} has no loop that carries a sequence"
+    if model.functions or any(inner is not model.graph for inner in walk.graphs(model.graph)):
+        return "the graph has functions, branches or loops"
+    return node_rules.damaged(model)

@@ -1,0 +1,70 @@
+"""``trb build``: read → choose the task → record the original's answers → plan → render → check.
+
+Nothing is written here; ``write/publish.py`` does that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from triton_repo_builder.base.hardware import Hardware
+from triton_repo_builder.endpoint.plan.defaults import Settings
+from triton_repo_builder.endpoint.plan.kinds import KINDS
+from triton_repo_builder.endpoint.plan.model import RepositoryPlan
+from triton_repo_builder.endpoint.render import endpoint as render_endpoint
+from triton_repo_builder.endpoint.render import provenance, shared_tokenizer
+from triton_repo_builder.model.read.options import BuildOptions
+from triton_repo_builder.produce import check_files
+from triton_repo_builder.produce import request as request_of
+from triton_repo_builder.produce.request import Progress
+from triton_repo_builder.produce.write.built import BuiltEndpoint
+from triton_repo_builder.repository.manifest import EndpointEntry
+
+
+@dataclass(frozen=True, kw_only=True)
+class Build(BuiltEndpoint):
+    """The files to write, and the plan and settings behind them."""
+
+    plan: RepositoryPlan
+    settings: Settings
+
+
+def build(
+    options: BuildOptions,
+    progress: Progress = lambda message: None,
+    machine: Hardware | None = None,
+    common: frozenset[str] = frozenset(),
+) -> Build:
+    """Plan and render a repository for one model. Raises ``TrbError``; writes nothing.
+
+    ``common`` are options that were set for many models: this one's task may have no use for them.
+    """
+    asked = request_of.requested(options, progress, machine, common)
+    request, model, src = asked.request, asked.model, asked.request.source
+    name, release = request.name, request.release
+
+    progress("recording the original model's answers")
+    kind = KINDS[asked.kind]
+    prepared = kind.prepare(request)
+    recording = kind.record(request, prepared, model) if model else None
+    plan = kind.plan(request, prepared, recording)
+
+    vendored, vendor_notes = render_endpoint.vendor(plan, release)
+    repository, more = plan.repository, (*plan.files, *vendored)
+    if options.share_tokenizer:
+        repository, more = shared_tokenizer.share(repository, more)
+    progress("taking checksums")
+    entry = provenance.entry(request, asked.kind, plan, repository)
+    stamped = provenance.stamp(repository, entry)
+    progress("composing the graph")
+    files, entry = provenance.seal(render_endpoint.render(request, plan, stamped, more), entry)
+    progress("checking what will be written")
+    check_files.refuse_errors(name, files, release)
+    return Build(
+        plan=stamped,
+        version=stamped.version,
+        files=files,
+        entry=EndpointEntry(served=entry),
+        notes=tuple(filter(None, (asked.guess, *src.notes, *request.task.notes, *plan.notes, *vendor_notes))),
+        settings=plan.settings,
+    )

@@ -1,0 +1,147 @@
+"""``trb client``: a typed Python client of an endpoint, and calls to paste: curl, Python, JavaScript."""
+
+from __future__ import annotations
+
+import base64
+import builtins
+import json
+import keyword
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.endpoint.render import templates
+from triton_repo_builder.repository.interface import Endpoint, Tensor
+from triton_repo_builder.run.client.sample_inputs import AXES
+from triton_repo_builder.run.codegen import snippets
+from triton_repo_builder.run.codegen.example import Example
+
+KINDS = {"BYTES": "str", "BOOL": "bool", "FP16": "float", "FP32": "float", "FP64": "float"}
+"""Python's types; every other datatype is an int."""
+OURS = frozenset({"url", "timeout", "given", "counts", "answers", "outputs", "start", "batch", "row", "rows"})
+
+
+def typed(example: Example, url: str) -> str:
+    """The source of a client module. Raises ``TrbError`` UNSUPPORTED_TYPE."""
+    endpoint = example.endpoint
+    for tensor in (*endpoint.inputs, *endpoint.outputs):
+        if tensor.datatype == "BF16":
+            raise _unsupported(endpoint.name, f"'{tensor.name}' is BF16, which Python cannot unpack")
+        if len(tensor.shape) > AXES:
+            raise _unsupported(endpoint.name, f"'{tensor.name}' has {len(tensor.shape):,} axes")
+    if endpoint.decoupled:
+        raise _unsupported(endpoint.name, example.obstacle)
+    # Arguments that may be left out come last.
+    ordered = tuple(sorted(endpoint.inputs, key=lambda tensor: tensor.optional))
+    inputs = _named(ordered, endpoint, OURS)
+    outputs = _named(endpoint.outputs, endpoint, frozenset())
+    examples = {item["name"]: item for item in example.inputs}
+    for named in inputs:
+        item = examples.get(named["name"])
+        named["example"] = _example(item, named["scalar"]) if item else ""
+    needed = [tensor for tensor in inputs if tensor["name"] not in endpoint.optional]
+    one_text = len(needed) == 1 and needed[0]["datatype"] == "BYTES" and needed[0]["scalar"]
+    text = templates.render(
+        "client.py.jinja",
+        name=endpoint.name,
+        url=url,
+        path=f"/v2/models/{quote(endpoint.name)}/infer",
+        inputs=inputs,
+        outputs=outputs,
+        max_batch_size=endpoint.max_batch_size,
+        argument=needed[0] if one_text and endpoint.max_batch_size else None,
+        file=example.file is not None,
+    )
+    compile(text, "client", "exec")
+    return text
+
+
+def calls(example: Example, url: str) -> dict[str, str]:
+    """A request in each language, ready to paste. Raises ``TrbError`` UNSUPPORTED_TYPE."""
+    endpoint = example.endpoint
+    if example.obstacle:
+        raise _unsupported(endpoint.name, example.obstacle)
+    target = f"{url.rstrip('/')}/v2/models/{quote(endpoint.name)}/infer"
+    plain = [dict(item) for item in example.inputs]
+    if example.file is not None:
+        return _file_calls(example, example.file, target)
+    items = [{**item, "python": snippets.expression(item), "javascript": _javascript(item)} for item in plain]
+    short = snippets.curl_generate(url, endpoint, plain)
+    return {
+        **({"generate": short} if short else {}),
+        "curl": snippets.curl_line(target, plain, endpoint.outputs),
+        "python": templates.render("call.py.jinja", url=target, items=items).rstrip("\n"),
+        "javascript": templates.render("call.js.jinja", url=target, items=items).rstrip("\n"),
+    }
+
+
+def _file_calls(example: Example, file: bytes, target: str) -> dict[str, str]:
+    """The calls if an input is a file: a JSON header with the others, then the file after its length."""
+    item = {key: value for key, value in example.inputs[0].items() if key != "data"}
+    others = [dict(other) for other in example.inputs[1:]]
+    values = {"url": target, "item": item, "others": others, "file": base64.b64encode(file).decode()}
+    return {
+        "curl": snippets.curl_file(target, example),
+        "python": templates.render("call_file.py.jinja", **values).rstrip("\n"),
+        "javascript": templates.render("call_file.js.jinja", **values).rstrip("\n"),
+    }
+
+
+def _unsupported(name: str, why: str) -> TrbError:
+    return TrbError(Code.UNSUPPORTED_TYPE, why, where=name, remedy="use NVIDIA's tritonclient over gRPC")
+
+
+def _named(tensors: tuple[Tensor, ...], endpoint: Endpoint, reserved: frozenset[str]) -> list[dict[str, Any]]:
+    """Template values of each tensor, under its own Python name."""
+    used: set[str] = set(reserved)
+    named = []
+    for tensor in tensors:
+        identifier = _identifier(tensor.name, used)
+        used.add(identifier)
+        dims = tensor.shape[1:] if endpoint.max_batch_size else tensor.shape
+        scalar = dims == (1,)
+        kind = KINDS.get(tensor.datatype, "int")
+        accepted = "str | bytes" if kind == "str" else kind
+        depth = 0 if scalar else len(dims)
+        rows = 1 if endpoint.max_batch_size else 0
+        whole = f"{'Sequence[' * (depth + rows)}{accepted}{']' * (depth + rows)}"
+        named.append(
+            {
+                "name": tensor.name,
+                "identifier": identifier,
+                "datatype": tensor.datatype,
+                "scalar": scalar,
+                "type": f"{'list[' * depth}{kind}{']' * depth}",
+                "given": f"{whole} | None = None" if tensor.optional else whole,
+                "about": f"{tensor.datatype} {list(dims)}",
+            }
+        )
+    return named
+
+
+def _identifier(name: str, used: set[str]) -> str:
+    """A Python name like the tensor's, none that is taken, a keyword or a builtin."""
+    base = re.sub(r"\W", "_", name, flags=re.ASCII).lower().strip("_") or "tensor"
+    base = f"t_{base}" if base[0].isdigit() else base
+    if keyword.iskeyword(base) or hasattr(builtins, base):
+        base += "_"
+    numbers = (f"{base}_{number}" for number in range(2, len(used) + 3))
+    return base if base not in used else next(name for name in numbers if name not in used)
+
+
+def _example(item: Mapping[str, Any], scalar: bool) -> str:
+    """A Python expression of the example's rows."""
+    shape = item["shape"][:-1] if scalar else item["shape"]
+    data = item["data"]
+    if isinstance(data, list) and len(shape) == 1:
+        return repr(data)
+    return f"_nest({snippets.expression(item)}, {list(shape)})"
+
+
+def _javascript(item: Mapping[str, Any]) -> str:
+    """The data of an example as a JavaScript expression."""
+    text = json.dumps(item["data"])
+    return text if isinstance(item["data"], list) else f"Array({math.prod(item['shape'])}).fill({text})"

@@ -1,0 +1,208 @@
+"""Servers in the background: one small file each, so that ``trb status`` and ``trb stop`` find them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from triton_repo_builder.base import files, transfer
+from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.run.serve.processes import proc
+
+STOP_TIMEOUT = 30.0
+MESSAGES = ".messages"
+"""Suffix of the file beside the entry with the output of its ``trb serve``."""
+PART = ".part"
+"""Suffix of an entry that is being written."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Background:
+    """One server that ``trb serve --detach`` started."""
+
+    pid: int
+    """The ``trb serve`` that looks after the server."""
+    born: str
+    """Its start time as the kernel counts it: distinguishes it from a later process with the same id."""
+    name: str
+    repository: str
+    engine: str
+    server_pid: int | None
+    urls: dict[str, str]
+    log: str
+    started: float
+    endpoints: list[dict[str, Any]] = field(default_factory=list)
+    about: str = ""
+    container: str = ""
+    restarts: int = 0
+    """How often the server was started again because it had ended."""
+
+
+def about(entry: Background) -> dict[str, Any]:
+    """The entry as users see it."""
+    hidden = ("born", "started")
+    return {name: value for name, value in asdict(entry).items() if name not in hidden}
+
+
+def folder() -> Path:
+    """The folder of the files, created if missing; nobody else may look into it or put anything there."""
+    try:
+        return transfer.state_folder()
+    except OSError as error:
+        raise TrbError(
+            Code.OUTPUT_NOT_WRITABLE,
+            f"cannot be created: {error.strerror}",
+            where=str(error.filename),
+            remedy="set XDG_STATE_HOME to a folder of yours",
+        ) from None
+
+
+def write(file: Path, entry: Background) -> None:
+    """Write atomically: the process that waits for this file reads it at once. Raises ``TrbError``."""
+    part = file.with_suffix(PART)
+    try:
+        files.create(part, json.dumps(asdict(entry)).encode(), mode=0o600)
+        part.replace(file)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise unwritable(error) from None
+
+
+def unwritable(error: OSError) -> TrbError:
+    """The error for a folder of states that takes no more."""
+    return files.explain(error, folder(), how="by XDG_STATE_HOME", kept="no server runs")
+
+
+def read(file: Path) -> Background | None:
+    """The entry in a file; None if it is invalid or its process is gone."""
+    try:
+        entry = Background(**files.load_json(files.read(file)))
+        _check_types(entry)
+    except (OSError, *files.DAMAGED):
+        return None
+    return entry if runs(entry) else None
+
+
+def latest(entry: Background) -> Background:
+    """The entry as it is now: a server that was started again has another process and log."""
+    entries = (read(file) for file in folder().glob("*.json"))
+    return next((now for now in entries if now and now.pid == entry.pid), entry)
+
+
+def _check_types(entry: Background) -> None:
+    """Raise TypeError for a file that trb did not write, or that was damaged since."""
+    kinds: dict[type, tuple[object, ...]] = {
+        int: (entry.pid, entry.server_pid or 0, entry.restarts),
+        str: (
+            entry.born,
+            entry.name,
+            entry.repository,
+            entry.engine,
+            entry.log,
+            entry.about,
+            entry.container,
+        ),
+        dict: (entry.urls, *entry.endpoints),
+        float: (float(entry.started),),
+    }
+    if any(not isinstance(value, kind) for kind, values in kinds.items() for value in values):
+        raise TypeError
+    if not all(0 <= pid < 2**31 for pid in (entry.pid, entry.server_pid or 0)) or not entry.pid:
+        raise ValueError
+
+
+def runs(entry: Background) -> bool:
+    """Whether its ``trb serve`` still runs."""
+    return proc.alive(entry.pid) and proc.start_time(entry.pid) == entry.born
+
+
+def sweep() -> tuple[tuple[Background, ...], tuple[tuple[str, str], ...]]:
+    """Running servers, oldest first, and name and last message of those that ended by themselves.
+
+    Removes the files of the latter; a server that was stopped removes its own.
+    """
+    running = []
+    ended = []
+    for file in sorted(folder().glob("*.json")):
+        entry = read(file)
+        if entry is not None:
+            running.append(entry)
+            continue
+        with suppress(OSError, *files.DAMAGED):
+            name = str(files.load_json(files.read(file))["name"])
+            words = _messages(file)
+            ended.append(
+                (name, words[words.rfind("error: ") :].strip() if "error: " in words else "was killed")
+            )
+        forget(file)
+    return tuple(sorted(running, key=lambda entry: entry.started)), tuple(ended)
+
+
+def _messages(file: Path) -> str:
+    try:
+        return files.read_text(file.with_suffix(MESSAGES), "replace")
+    except OSError:
+        return ""
+
+
+def forget(file: Path) -> None:
+    """Remove an entry."""
+    file.unlink(missing_ok=True)
+    file.with_suffix(MESSAGES).unlink(missing_ok=True)
+    file.with_suffix(PART).unlink(missing_ok=True)
+
+
+def select(servers: tuple[Background, ...], query: str | None) -> Background:
+    """The server of this name, repository path or process id; without a query the only one."""
+    if not servers:
+        raise TrbError(
+            Code.NOT_RUNNING,
+            "no server is running in the background",
+            remedy="start one: trb serve --detach",
+        )
+    listed = ", ".join(f"{server.name} ({server.pid})" for server in servers)
+    if query is None:
+        matching = list(servers)
+    else:
+        path = str(Path(query).resolve())
+        matching = [
+            s
+            for s in servers
+            if query in (s.name, str(s.pid), str(s.server_pid), s.container or None)
+            or s.repository in (path, query)
+        ]
+    if not matching:
+        raise TrbError(
+            Code.NOT_RUNNING, f"no server '{query}' is running in the background", remedy=f"running: {listed}"
+        )
+    if len(matching) > 1:
+        raise TrbError(
+            Code.USAGE,
+            f"{len(matching)} servers match",
+            remedy="name one by its process id, or stop all with --all; running: "
+            + ", ".join(f"{server.name} ({server.pid})" for server in matching),
+        )
+    return matching[0]
+
+
+def stop(entry: Background) -> None:
+    """Stop a server and wait until it is gone."""
+    with suppress(ProcessLookupError):
+        os.kill(entry.pid, signal.SIGTERM)
+    deadline = time.monotonic() + STOP_TIMEOUT
+    while proc.alive(entry.pid):
+        if time.monotonic() > deadline:
+            # The supervisor below it notices that its parent is gone and ends the server.
+            with suppress(ProcessLookupError):
+                os.kill(entry.pid, signal.SIGKILL)
+            break
+        time.sleep(0.05)
+    server = entry.server_pid
+    while server and proc.alive(server) and time.monotonic() < deadline + STOP_TIMEOUT:
+        time.sleep(0.05)

@@ -1,0 +1,51 @@
+"""Have a server forget that models failed to load.
+
+A Triton server that remembers a failure answers 400 to ``/v2/health/ready``, even if others are ready,
+and unloading what is not loaded changes nothing. What does: a model of that name and version that loads, and
+is unloaded. This one comes with the load request; the repository's files do not change.
+It would replace a version that answers. Beside one, ``deploy/live.py`` loads that version's files under the
+failed number, from the repository: loaded by request, Triton (2.51) would keep that configuration afterwards.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+from collections.abc import Collection
+
+from triton_repo_builder.run.client import HttpClient
+
+PATIENCE = 30.0
+"""Seconds for each of the two requests."""
+_MODEL = b"""import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        raise pb_utils.TritonModelException("this model could not be loaded")
+"""
+_TENSOR = {"name": "X", "data_type": "TYPE_FP32", "dims": [1]}
+_CONFIG = {"backend": "python", "max_batch_size": 0, "input": [_TENSOR], "output": [_TENSOR | {"name": "Y"}]}
+
+
+def failures(base: str, models: Collection[str]) -> None:
+    """Forget what failed of these models, except beside a version that answers. As far as that goes."""
+    with contextlib.suppress(OSError):
+        http = HttpClient(base, PATIENCE)
+        entries = [entry for entry in http.index_or_empty() if entry.name in models]
+        answering = {entry.name for entry in entries if entry.ready}
+        for entry in entries:
+            if entry.failed and entry.name not in answering:
+                _forget(http, entry.name, entry.version)
+
+
+def _forget(http: HttpClient, model: str, version: str) -> None:
+    config = {**_CONFIG, "version_policy": {"specific": {"versions": [int(version)]}}}
+    parameters = {
+        "config": json.dumps(config),
+        f"file:{version}/model.py": base64.b64encode(_MODEL).decode(),
+    }
+    if not http.load(model, parameters):
+        http.unload(model)
+        http.wait_until_settled(model, PATIENCE)

@@ -1,0 +1,27 @@
+"""Prove, through the server, that answers equal the original model's."""
+
+from triton_repo_builder.run.client import Urls
+from triton_repo_builder.run.smoke.junit import junit
+from triton_repo_builder.run.smoke.report import (
+    Check,
+    Line,
+    SmokeReport,
+    Status,
+    did_not_pass,
+)
+from triton_repo_builder.run.smoke.run import Progress, reach, run
+from triton_repo_builder.run.smoke.session import Options
+
+__all__ = [
+    "Check",
+    "Line",
+    "Options",
+    "Progress",
+    "SmokeReport",
+    "Status",
+    "Urls",
+    "did_not_pass",
+    "junit",
+    "reach",
+    "run",
+]

@@ -1,0 +1,54 @@
+"""Run one check: time it, and turn what it raises into a result."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from triton_repo_builder.run.client import RequestFailed
+from triton_repo_builder.run.smoke.report import Check, Status
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """Observation of a check that passed."""
+
+    detail: str = ""
+    difference: float | None = None
+    allowed: float | None = None
+
+
+class Mismatch(Exception):
+    """A check that does not hold: what was expected and what came."""
+
+    def __init__(self, text: str, difference: float | None = None, allowed: float | None = None) -> None:
+        super().__init__(text)
+        self.difference = difference
+        self.allowed = allowed
+
+
+def attempt(
+    group: str, name: str, action: Callable[[], Seen], *, endpoint: str = "", protocol: str = ""
+) -> Check:
+    """Run ``action``: it passes by returning, and fails by ``Mismatch`` or ``RequestFailed``."""
+    start = time.perf_counter()
+    status, seen = Status.PASSED, Seen()
+    try:
+        seen = action()
+    except Mismatch as problem:
+        status = Status.FAILED
+        seen = Seen(detail=str(problem), difference=problem.difference, allowed=problem.allowed)
+    except RequestFailed as problem:
+        status, seen = Status.FAILED, Seen(detail=f"expected an answer, got {problem}")
+    return Check(
+        group=group,
+        name=name,
+        endpoint=endpoint,
+        protocol=protocol,
+        status=status,
+        detail=seen.detail,
+        difference=seen.difference,
+        allowed=seen.allowed,
+        milliseconds=(time.perf_counter() - start) * 1000,
+    )

@@ -1,0 +1,131 @@
+"""Many clients at once: every answer right, every row counted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from threading import Event
+
+from triton_repo_builder.endpoint.golden import cases
+from triton_repo_builder.run.client import RequestFailed, statistics
+from triton_repo_builder.run.client.codec import Array
+from triton_repo_builder.run.client.statistics import ModelCounters
+from triton_repo_builder.run.smoke import compare
+from triton_repo_builder.run.smoke.attempt import Mismatch, Seen, attempt
+from triton_repo_builder.run.smoke.report import Check, Status
+from triton_repo_builder.run.smoke.session import Session, Subject, inputs_of
+
+GROUP = "concurrent clients"
+SHOWN = 3
+"""Wrong answers that are spelled out."""
+LATE = 10.0
+"""Seconds within which a busy server's statistics hold every answer it has given."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Job:
+    case: cases.Case
+    protocol: str
+    send: Callable[[], dict[str, Array]]
+
+
+def checks(session: Session, endpoint: Subject) -> Iterator[Check]:
+    """All cases mixed over all clients and both protocols, and the statistics before and after."""
+    file = endpoint.file
+    if file is None:
+        return
+    jobs = [
+        _Job(case=case, protocol=p, send=session.sender(endpoint.name, p, inputs_of(case)))
+        for case in file.cases
+        for p in endpoint.protocols
+    ]
+    sent = session.options.clients * session.options.requests
+    protocol = " + ".join(endpoint.protocols)
+    before = _counters(session, endpoint)
+    answers = partial(_answers, session, endpoint, jobs, file.tolerance.batched)
+    answered = attempt(GROUP, "answers", answers, endpoint=endpoint.name, protocol=protocol)
+    yield answered
+    if before is None:
+        why = "the server gives no statistics"
+        yield Check(
+            group=GROUP, name="rows counted", endpoint=endpoint.name, status=Status.UNVERIFIED, detail=why
+        )
+        return
+    for model, times in endpoint.models.items():
+        count = partial(_counted, session, endpoint, before, model, sent, times)
+        yield attempt("executions", model, count, endpoint=endpoint.name)
+
+
+def _answers(session: Session, endpoint: Subject, jobs: list[_Job], allowed: float) -> Seen:
+    clients, requests = session.options.clients, session.options.requests
+
+    def client(number: int) -> list[Seen | str]:
+        # An offset per client, so that different cases meet in the server.
+        turns = (turn for turn in range(requests) if not interrupted.is_set())
+        return [_one(jobs[(number + turn) % len(jobs)], endpoint, allowed) for turn in turns]
+
+    interrupted = Event()
+    start = time.perf_counter()
+    pool = ThreadPoolExecutor(clients)
+    try:
+        results = [result for client_results in pool.map(client, range(clients)) for result in client_results]
+    finally:
+        interrupted.set()
+        pool.shutdown(wait=False, cancel_futures=True)
+    seconds = time.perf_counter() - start
+    wrong = [result for result in results if isinstance(result, str)]
+    if wrong:
+        shown = "; ".join(dict.fromkeys(wrong[:SHOWN]))
+        raise Mismatch(f"{len(wrong)} of {len(results)} requests: {shown}")
+    worst = max(seen.difference or 0.0 for seen in results if isinstance(seen, Seen))
+    detail = f"{len(results)} requests of {clients} clients, {len(results) / seconds:.0f} per second"
+    return Seen(detail=detail, difference=worst, allowed=allowed)
+
+
+def _one(job: _Job, endpoint: Subject, allowed: float) -> Seen | str:
+    try:
+        answer = job.send()
+        if endpoint.max_batch_size:
+            answer = compare.row(answer, 0, 1, job.case, endpoint.interface.outputs)
+        return compare.same(job.case, answer, allowed)
+    except Mismatch as problem:
+        return f"{job.case.name} ({job.protocol}): {problem}"
+    except RequestFailed as problem:
+        return f"{job.case.name} ({job.protocol}): expected an answer, got {problem}"
+
+
+def _counters(session: Session, endpoint: Subject) -> ModelCounters | None:
+    """Counters of the endpoint's models; None if the server does not give them all."""
+    try:
+        counters = statistics.settled(session.http, endpoint.models)
+    except RequestFailed:
+        return None
+    return counters if counters.keys() >= endpoint.models.keys() else None
+
+
+def _counted(
+    session: Session, endpoint: Subject, before: ModelCounters, model: str, sent: int, times: int
+) -> Seen:
+    """Wait until the model has counted every request of this stage, and no more than these."""
+    deadline = time.monotonic() + LATE
+    while True:
+        after = statistics.settled(session.http, {model, endpoint.name})
+        own, inner = (statistics.growth(before, after, name) for name in (endpoint.name, model))
+        # What the endpoint itself answers from its cache never reaches its steps.
+        expected = sent if model == endpoint.name else (sent - own.cached) * times
+        counted = inner.rows + inner.cached
+        if counted >= expected or time.monotonic() > deadline:
+            break
+    if counted != expected:
+        raise Mismatch(
+            f"expected {expected} rows counted, the statistics have {counted}"
+            + (" (is another client using this server?)" if counted > expected else "")
+        )
+    cached = f", {inner.cached} from the cache" if inner.cached else ""
+    each = inner.rows / inner.executions if inner.executions else 0.0
+    return Seen(
+        detail=f"{model}: {inner.rows} rows in {inner.executions} executions, {each:.1f} rows each{cached}"
+    )

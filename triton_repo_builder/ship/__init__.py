@@ -1,0 +1,1 @@
+"""Where repositories go: stores, version control, deployment, container images."""

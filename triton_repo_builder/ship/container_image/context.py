@@ -1,0 +1,91 @@
+"""The build context: a tar of ``docker/``, our onnxruntime backend, wheels and perhaps a repository.
+
+Names are sorted and times and owners are zero: the same input gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from triton_repo_builder.base import files, resources
+from triton_repo_builder.repository import walk
+from triton_repo_builder.repository.importable import CACHE
+from triton_repo_builder.ship.container_image import wheels
+
+FILES = ("Dockerfile", "assemble.sh", "entrypoint.sh", "healthcheck.py", "requirements.txt")
+MODELS = "models"
+PLACEHOLDER = (
+    b"The model repository belongs here: mount it, or bake it in with trb image build --repository.\n"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """Options of the build."""
+
+    tag: str
+    base: str = "debian:bookworm-slim"
+    repository: Path | None = None
+    """Baked in as /models; None leaves that to a mount."""
+    wheels: Path | None = None
+    """Folder of wheels to install; None: pip downloads them, in the container or else on this machine."""
+    cache: bool = True
+
+
+def write(request: Request, sink: IO[bytes]) -> None:
+    """Write the context. Raises ``TrbError`` for a missing wheel and for a link out of the repository."""
+    with tarfile.open(fileobj=sink, mode="w") as tar:
+        for name in FILES:
+            _file(tar, name, resources.docker() / name)
+        for path in _below(resources.runtime("onnxruntime_backend")):
+            _file(tar, f"onnxruntime_backend/{path.name}", path)
+        _folder(tar, "wheels")
+        for path in [] if request.wheels is None else wheels.pick(request.wheels):
+            _file(tar, f"wheels/{path.name}", path)
+        _folder(tar, MODELS)
+        if request.repository is None:
+            _bytes(tar, f"{MODELS}/.gitkeep", PLACEHOLDER)
+            return
+        for entry in walk.walk(request.repository):
+            if CACHE in entry.name.split("/"):  # bytecode that need not be of the source beside it
+                continue
+            if entry.outside:
+                raise walk.leads_out(request.repository / entry.name)
+            name = f"{MODELS}/{entry.name}"
+            if entry.folder:
+                _folder(tar, name)
+            else:
+                _file(tar, name, entry.path)
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    return (path for path in sorted(folder.iterdir()) if path.suffix == ".py")
+
+
+def _folder(tar: tarfile.TarFile, name: str) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.type = tarfile.DIRTYPE
+    entry.mode = 0o755
+    tar.addfile(entry)
+
+
+def _file(tar: tarfile.TarFile, name: str, path: Path) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size = path.stat().st_size
+    # Git keeps the executable bit, a wheel may not.
+    entry.mode = 0o755 if path.suffix == ".sh" or os.access(path, os.X_OK) else 0o644
+    with files.opened(path) as source:
+        tar.addfile(entry, source)
+
+
+def _bytes(tar: tarfile.TarFile, name: str, content: bytes) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size = len(content)
+    entry.mode = 0o644
+    tar.addfile(entry, io.BytesIO(content))

@@ -1,0 +1,82 @@
+"""The wheels that go into the image: picked from a folder, or downloaded on this machine."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from triton_repo_builder.base import process, resources, transfer
+from triton_repo_builder.base.errors import Code, TrbError
+
+PLATFORMS = ("manylinux_2_35_x86_64", "manylinux_2_28_x86_64", "manylinux2014_x86_64")
+"""nvidia-pytriton needs the first; pip takes only platforms that it is given."""
+PYTHON = "3.11"
+"""Python of the default base image, Debian 12."""
+TIMEOUT = 900.0
+"""Seconds for some 150 MB."""
+
+
+def pinned() -> list[str]:
+    """``name==version`` of every package in the image."""
+    lines = (resources.docker() / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if "==" in line]
+
+
+def pick(folder: Path) -> list[Path]:
+    """The wheels of requirements.txt; of several for one package pip chooses. Raises ``TrbError``."""
+    paths, missing = _split(folder)
+    if missing:
+        raise TrbError(
+            Code.NOT_FOUND,
+            f"has no wheel of {', '.join(missing)}",
+            where=str(folder),
+            remedy=command(folder, packages=missing),
+        )
+    return paths
+
+
+def download(python: str) -> Path:
+    """A folder with the wheels for this Python, from the cache or from pip's index. Raises ``TrbError``."""
+    folder = transfer.cache_folder() / "image-wheels" / f"cp{python.replace('.', '')}"
+    missing = _split(folder)[1]
+    if not missing:
+        return folder
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as part:
+        try:
+            process.run([*transfer.pip(), *arguments(part, python), *missing], timeout=TIMEOUT)
+        except (process.ProcessFailed, OSError) as error:
+            reason = error.stderr or str(error) if isinstance(error, process.ProcessFailed) else str(error)
+            raise TrbError(
+                Code.DOWNLOAD_FAILED,
+                f"pip fails in the container and on this machine: {reason.strip().splitlines()[-1]}",
+                remedy=f"where pip reaches an index: {command('wheels', python)}; then --wheels wheels",
+            ) from None
+        for wheel in Path(part).glob("*.whl"):
+            wheel.replace(folder / wheel.name)
+    return folder
+
+
+def arguments(folder: Path | str, python: str) -> list[str]:
+    """Arguments of pip: wheels for the image's Python, not for this one."""
+    platforms = [argument for platform in PLATFORMS for argument in ("--platform", platform)]
+    options = ["download", "--no-deps", "--only-binary=:all:", "--python-version", python, *platforms]
+    return [*options, "-d", str(folder)]
+
+
+def command(folder: Path | str, python: str = PYTHON, packages: list[str] | None = None) -> str:
+    """The command with which a user downloads the wheels."""
+    return " ".join(["pip", *arguments(folder, python), *(packages or pinned())])
+
+
+def _split(folder: Path) -> tuple[list[Path], list[str]]:
+    """Paths of the pinned wheels in a folder, and pins without one."""
+    wheels = sorted(folder.glob("*.whl")) if folder.is_dir() else []
+    paths, missing = [], []
+    for pin in pinned():
+        name, _, version = pin.partition("==")
+        start = f"{name.replace('-', '_')}-{version}-"
+        matches = [path for path in wheels if path.name.lower().startswith(start)]
+        paths += matches
+        missing += [pin] * (not matches)
+    return paths, missing

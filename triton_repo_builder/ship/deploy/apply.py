@@ -1,0 +1,220 @@
+"""Make a running server serve what a revision says, and its folder hold it: one endpoint after the other.
+
+Endpoints that are new or changed come first, what the revision no longer has goes last. Each endpoint goes
+through whole states of the folder (``stages.py``), and back through them if a load or smoke fails; the others
+are applied nevertheless. A killed apply leaves one of these states, from which the next one goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from triton_repo_builder import repository
+from triton_repo_builder.base import files
+from triton_repo_builder.base.errors import Code, Exit, TrbError
+from triton_repo_builder.base.text import counted
+from triton_repo_builder.produce.write import between, install, ownership, recovery, staging
+from triton_repo_builder.repository import integrity
+from triton_repo_builder.repository.integrity import Altered, Disagreement
+from triton_repo_builder.run import smoke
+from triton_repo_builder.run.client import HttpClient, RequestFailed
+from triton_repo_builder.run.serve.loading import load_unload
+from triton_repo_builder.ship.deploy import drift
+from triton_repo_builder.ship.deploy.drift import Action, Drift
+from triton_repo_builder.ship.deploy.stage import Side
+from triton_repo_builder.ship.deploy.transition import Options, Tell, Transition
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What became of one endpoint."""
+
+    drift: Drift
+    error: TrbError | None = None
+    loads: int = 0
+    """Loads that were asked of the server, those of a way back included."""
+
+    def to_json(self) -> dict[str, Any]:
+        """For a program."""
+        error = self.error
+        failed = {"code": error.code.kind, "error": error.message, "remedy": error.remedy} if error else None
+        return {**self.drift.to_json(), "failed": failed, "loads": self.loads}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Applied:
+    """What became of a revision."""
+
+    folder: str
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def drift(self) -> bool:
+        """Whether there was anything to do."""
+        return any(outcome.drift for outcome in self.outcomes)
+
+    @property
+    def failed(self) -> tuple[Outcome, ...]:
+        """The endpoints that serve what they served before."""
+        return tuple(outcome for outcome in self.outcomes if outcome.error)
+
+    @property
+    def loads(self) -> int:
+        """Loads that were asked of the server."""
+        return sum(outcome.loads for outcome in self.outcomes)
+
+
+def exit_code(applied: Applied, *, dry_run: bool) -> Exit | int:
+    """0, 1 for a dry run that shows drift, or that of APPLY_FAILED."""
+    if applied.failed:
+        return Code.APPLY_FAILED.exit
+    return Exit.CHECKS if dry_run and applied.drift else 0
+
+
+def error(applied: Applied) -> TrbError:
+    """One error for all endpoints that failed."""
+    failed = applied.failed
+    lines = "".join(f"\n{each.error}" for each in failed)
+    names = ", ".join(outcome.drift.endpoint for outcome in failed)
+    return TrbError(
+        Code.APPLY_FAILED,
+        f"{counted(len(failed), 'endpoint')} of {len(applied.outcomes)} could not be applied: {names}{lines}",
+        where=applied.folder,
+        remedy="correct that and apply again: what is applied already is not touched",
+    )
+
+
+def folder(url: str, to: Path | None) -> Path:
+    """The folder that the server at ``url`` reads its models from. Raises ``TrbError`` UNREACHABLE, USAGE."""
+    server = load_unload.find(url)
+    known = server.repository.path if server.repository.models else None
+    if to is not None:
+        if known is not None and to.is_dir() and known.resolve() != to.resolve():
+            raise TrbError(
+                Code.USAGE,
+                f"the server reads its models from {known}",
+                where=str(to),
+                remedy="leave --to out, or name that folder",
+            )
+        if not to.is_dir():
+            raise TrbError(
+                Code.NOT_FOUND,
+                "no such folder",
+                where=str(to),
+                remedy="name the folder that the server reads",
+            )
+        return to
+    if known is None:
+        raise TrbError(
+            Code.USAGE,
+            "the folder that this server reads its models from cannot be found out from here",
+            where=server.base,
+            remedy="name it with --to FOLDER",
+        )
+    return known
+
+
+def run(revision: Path, root: Path, urls: smoke.Urls, options: Options, tell: Tell) -> Applied:
+    """Apply the repository in the folder ``revision`` to ``root``, from which the server at ``urls`` runs.
+
+    Raises ``TrbError`` REPOSITORY_UNREADABLE, REPOSITORY_BUSY, UNREACHABLE, OUTPUT_FOREIGN, DIGEST_MISMATCH
+    for a revision that is not as it was built; failures of single endpoints are in the result.
+    """
+    with staging.exclusive(root), staging.staging(root) as held:
+        for line in recovery.recover(root, write=not options.dry_run):
+            tell(line)
+        have = _side(root)
+        want = _side(revision) if repository.read_manifest(revision) is not None else None
+        if want is None or not want.manifest.endpoints:
+            raise TrbError(
+                Code.REPOSITORY_UNREADABLE,
+                "has no endpoint that trb built",
+                where=str(revision),
+                remedy="name a folder, URL or commit that trb build made",
+            )
+        _prove(revision, want)
+        have = replace(have, state=install.linked(have.state, held))
+        found = drift.compare(have, want, root, HttpClient(urls.http, 10), load_unload.find(urls.http))
+        if options.dry_run:
+            return Applied(folder=str(root), outcomes=tuple(Outcome(drift=each) for each in found))
+        if any(found):
+            load_unload.require_explicit(load_unload.find(urls.http))
+        if any(each.action in (Action.LOAD, Action.PROMOTE) for each in found):
+            smoke.reach(urls)  # smoke asks both; what nothing can prove later must not even begin
+        transition = Transition(
+            root=root,
+            revision=revision,
+            have=have,
+            want=want,
+            urls=urls,
+            options=options,
+            tell=tell,
+            stage=held,
+        )
+        outcomes = _outcomes(transition, found)
+        return Applied(folder=str(root), outcomes=outcomes)
+
+
+def _prove(revision: Path, want: Side) -> None:
+    """Raise DIGEST_MISMATCH if the revision is not as it was built: by the bytes that were read of it."""
+    recorded, state = want.manifest.files, want.state
+    altered: tuple[Altered | Disagreement, ...] = tuple(
+        Altered(path=path, missing=path not in state)
+        for path, record in sorted(recorded.items())
+        if path not in state or state[path].record.sha256 != record.sha256
+    )
+    if found := altered or tuple(integrity.disagreements(revision, want.manifest)):
+        raise integrity.not_as_built(found, str(revision))
+
+
+def _outcomes(transition: Transition, found: Sequence[Drift]) -> tuple[Outcome, ...]:
+    """Every endpoint. Each marks the folder before it changes it; the mark goes when the last one is done."""
+    root, want = transition.root, transition.want
+    try:
+        outcomes = tuple(_outcome(transition, each) for each in found)
+        if not any(outcome.error for outcome in outcomes):
+            install.install(root, {}, {}, (), want.manifest)
+            between.clear(root)
+    except BaseException:  # Ctrl-C, SIGTERM, a full disk: what failed of a single endpoint is an outcome
+        transition.take_back()
+        if not transition.changed:  # all of it went back
+            between.unmark(transition.stage)
+        raise
+    if not transition.stuck:
+        between.unmark(transition.stage)
+    return outcomes
+
+
+def _outcome(transition: Transition, found: Drift) -> Outcome:
+    if not found:
+        between.clear(transition.root, found.endpoint)
+        return Outcome(drift=found)
+    before = transition.loads
+    transition.tell(f"{found.endpoint}: {found}")
+    try:
+        transition.apply(found)
+    except (TrbError, RequestFailed, OSError) as error:
+        failed = error if isinstance(error, TrbError) else _unanswered(transition, error)
+        return Outcome(drift=found, error=failed, loads=transition.loads - before)
+    between.clear(transition.root, found.endpoint)
+    return Outcome(drift=found, loads=transition.loads - before)
+
+
+def _unanswered(transition: Transition, error: RequestFailed | OSError) -> TrbError:
+    """The error for a request before anything of an endpoint was changed, or for a file."""
+    if isinstance(error, OSError) and error.errno and not isinstance(error, (ConnectionError, TimeoutError)):
+        return files.explain(error, transition.root)
+    return TrbError(
+        Code.UNREACHABLE,
+        f"does not answer: {error}; nothing was changed",
+        where=transition.urls.http,
+        remedy="see the server's log; start the server again, then run the same command again",
+    )
+
+
+def _side(root: Path) -> Side:
+    manifest = ownership.previous(root)
+    return Side(manifest=manifest, state=install.read(root, manifest.files))

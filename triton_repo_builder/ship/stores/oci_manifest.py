@@ -1,0 +1,47 @@
+"""The two documents of a model image: the same bytes for the same layers and labels."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from triton_repo_builder.ship.stores.oci_client import MANIFEST
+from triton_repo_builder.ship.stores.oci_layers import Layer
+
+CONFIG = "application/vnd.oci.image.config.v1+json"
+TAR = "application/vnd.oci.image.layer.v1.tar"
+
+
+def config(parts: tuple[Layer, ...], labels: dict[str, str]) -> bytes:
+    """Configuration of an image that runs nothing: it is mounted for its files."""
+    return _json(
+        {
+            "architecture": "amd64",
+            "os": "linux",
+            "config": {"Labels": labels},
+            "rootfs": {"type": "layers", "diff_ids": [part.digest for part in parts]},
+        }
+    )
+
+
+def manifest(parts: tuple[Layer, ...], config: bytes, labels: dict[str, str]) -> bytes:
+    """The manifest, whose digest names the image."""
+    return _json(
+        {
+            "schemaVersion": 2,
+            "mediaType": MANIFEST,
+            "config": {"mediaType": CONFIG, "digest": digest(config), "size": len(config)},
+            "layers": [{"mediaType": TAR, "digest": part.digest, "size": part.size} for part in parts],
+            "annotations": labels,
+        }
+    )
+
+
+def _json(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False).encode()
+
+
+def digest(data: bytes) -> str:
+    """``sha256:…`` of a document."""
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"

@@ -1,0 +1,74 @@
+"""The scratch folder of one commit, in git's own folder: the next one finds what a killed one left."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from triton_repo_builder.base import files
+from triton_repo_builder.produce.write import staging
+from triton_repo_builder.ship.vcs.git import Git
+
+PREFIX = "trb-commit-"
+_UNLOCKED = "trb-unlocked-"
+"""Prefix until the folder is locked: one that has its name is locked, or its process is gone."""
+_YOUNG = 60
+"""Seconds after which nobody is about to lock a folder any more."""
+
+
+@contextmanager
+def folder(git: Git) -> Iterator[Path]:
+    """An empty folder that is locked while this process lives.
+
+    Raises ``TrbError`` OUTPUT_NOT_WRITABLE, DISK_FULL for whatever cannot be written meanwhile.
+    """
+    common = _common(git)
+    made = None
+    try:
+        made = Path(tempfile.mkdtemp(prefix=_UNLOCKED, dir=common))
+        with staging.locked(made):
+            made = made.rename(made.with_name(made.name.replace(_UNLOCKED, PREFIX, 1)))
+            yield made
+    except OSError as error:  # whoever writes there does so before git commits
+        raise files.explain(error, common, how="for it", kept="nothing was committed") from None
+    finally:
+        if made is not None:
+            shutil.rmtree(made, ignore_errors=True)
+
+
+def linked_tree(scratch: Path) -> Path:
+    """Where in a scratch folder a linked work tree is made; git's own folder for it gets the same name."""
+    return scratch / scratch.name
+
+
+def sweep(git: Git) -> bool:
+    """Remove what processes that are gone have left; whether there was anything.
+
+    Before git is asked anything about work trees: of one that is made by half it wants to know nothing.
+    """
+    common = _common(git)
+    left = False
+    for place in sorted((*common.glob(f"{PREFIX}*"), *common.glob(f"{_UNLOCKED}*"))):
+        with suppress(OSError):  # another process removes it, too
+            if place.name.startswith(_UNLOCKED) and time.time() - place.stat().st_mtime < _YOUNG:
+                continue
+            with staging.locked(place) as gone:
+                if gone:
+                    shutil.rmtree(place, ignore_errors=True)
+                    left = True
+    living = tuple(place.name for place in common.glob(f"{PREFIX}*"))
+    for ours in sorted((common / "worktrees").glob(f"{PREFIX}*")):
+        if not ours.name.startswith(living):
+            shutil.rmtree(ours, ignore_errors=True)
+            left = True
+    with suppress(OSError):  # not there, or another work tree is
+        (common / "worktrees").rmdir()
+    return left
+
+
+def _common(git: Git) -> Path:
+    return Path(git("rev-parse", "--path-format=absolute", "--git-common-dir").rstrip("\n")).resolve()
