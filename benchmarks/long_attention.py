@@ -23,11 +23,11 @@ import onnx
 import onnxruntime
 from onnx import parser
 
-from triton_repo_builder.endpoint.plan.tensors import ROW_LENGTHS
 from triton_repo_builder.model.graph import query_blocks, reader
 from triton_repo_builder.model.graph.packing import rewrite
 from triton_repo_builder.model.graph.peak import Peak
 from triton_repo_builder.model.read import skeleton
+from triton_repo_builder.repository.tensor_names import ROW_LENGTHS
 
 HEADS, WIDTH, WORDS = 16, 64, 100
 HIDDEN = HEADS * WIDTH

@@ -19,9 +19,9 @@ import numpy as np
 
 from gpu_steps import serving
 from gpu_steps.step import CPU, ROOT, Setting, StepFailed, read, write
-from triton_repo_builder.endpoint.golden import cases
 from triton_repo_builder.endpoint.golden.tolerance import ABSOLUTE, HALF
 from triton_repo_builder.model.graph import weights
+from triton_repo_builder.repository import cases
 from triton_repo_builder.run import client
 from triton_repo_builder.run.client.codec import encode_binary
 

@@ -21,7 +21,7 @@ from tests.support.cli import ARGV, call, kind, trb
 from tests.support.serve_repository import until
 from triton_repo_builder.base import files, process
 from triton_repo_builder.base.errors import Code
-from triton_repo_builder.produce.write import staging
+from triton_repo_builder.repository.journal import staging
 from triton_repo_builder.ship.deploy import revision
 
 pytestmark = pytest.mark.lfs

@@ -9,9 +9,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from triton_repo_builder.base import process
-from triton_repo_builder.endpoint.golden import cases
 from triton_repo_builder.endpoint.render import endpoint
 from triton_repo_builder.model.read import wire
+from triton_repo_builder.repository import cases
 
 TRB = str(Path(sys.executable).with_name("trb"))
 PEAK = Path(__file__).resolve().parents[2] / "benchmarks" / "peak.py"

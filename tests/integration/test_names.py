@@ -13,12 +13,12 @@ import tiny_images
 import tiny_onnx as t
 
 from tests.support.cli import FEW, trb
-from triton_repo_builder.endpoint.plan import tensors
+from triton_repo_builder.repository import tensor_names
 from triton_repo_builder.run import serve
 
 pytestmark = pytest.mark.server
 
-FRONT = tuple(zip(("words", "table", "context", "mixed"), tensors.FRONT, strict=True))
+FRONT = tuple(zip(("words", "table", "context", "mixed"), tensor_names.FRONT, strict=True))
 RAW = {"raw_output": True}
 
 
@@ -42,8 +42,8 @@ def models(root: Path) -> dict[str, tuple[Path, dict[str, Any]]]:
     """Each model, and the options that it is built with."""
     tokens = tiny.classifier(root / "raw_tokens")
     model = onnx.load(tokens / "model.onnx")
-    model.graph.node.append(t.node("Neg", ["logits"], [tensors.TOKENS]))
-    model.graph.output.append(t.tensor(tensors.TOKENS, ["batch", 3]))
+    model.graph.node.append(t.node("Neg", ["logits"], [tensor_names.TOKENS]))
+    model.graph.output.append(t.tensor(tensor_names.TOKENS, ["batch", 3]))
     (tokens / "model.onnx").write_bytes(model.SerializeToString())
     return {
         "inner": (tiny.embedder(root / "inner", names=FRONT), {}),

@@ -17,7 +17,7 @@ from tests.integration.test_promote import made, only, repo, serve, served
 from tests.support import cli
 from tests.support.probe import Probe
 from triton_repo_builder.base.errors import Code
-from triton_repo_builder.produce.write import staging
+from triton_repo_builder.repository.journal import staging
 from triton_repo_builder.run.serve import RunningServer
 from triton_repo_builder.run.serve.loading import load_unload
 

@@ -22,7 +22,7 @@ from tests.integration.test_push_s3 import Refusing, Stalling, listed, push
 from tests.support import serve_repository as made
 from tests.support.cli import kind, own
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.produce.write import seal
+from triton_repo_builder.repository.journal import seal
 from triton_repo_builder.ship import stores
 from triton_repo_builder.ship.stores import retries
 from triton_repo_builder.ship.stores.oci_client import Client

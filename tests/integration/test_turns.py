@@ -17,8 +17,8 @@ from tests.support.interrupted import command
 from triton_repo_builder import repository
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.produce.write import staging
 from triton_repo_builder.repository import integrity
+from triton_repo_builder.repository.journal import staging
 from triton_repo_builder.ship import stores
 
 BUILDS = 6

@@ -15,7 +15,7 @@ import tiny
 from tests.reliability import forked, scenarios
 from tests.reliability.scenarios import REPO, Scenario, State
 from triton_repo_builder.base.errors import Exit
-from triton_repo_builder.produce.write import seal
+from triton_repo_builder.repository.journal import seal
 
 KILL, LOST = "KILL", "LOST"
 ERRORS = {

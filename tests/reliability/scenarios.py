@@ -18,7 +18,7 @@ import two_versions
 
 from tests.reliability import forked, strace
 from triton_repo_builder.endpoint.render.vendor_tokenizers import ELF_X86_64
-from triton_repo_builder.produce.write import seal
+from triton_repo_builder.repository.journal import seal
 
 REPO = "repo"
 STAGING = (f"{REPO}/", REPO, f".{REPO}.trb-")

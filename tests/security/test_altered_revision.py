@@ -17,7 +17,7 @@ from tests.support.altered import record, seal
 from tests.support.servers import free
 from triton_repo_builder import repository
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.produce.write import staging
+from triton_repo_builder.repository.journal import staging
 from triton_repo_builder.run import serve
 from triton_repo_builder.run.client import HttpClient
 from triton_repo_builder.ship.container_image.build import _labels

@@ -14,7 +14,7 @@ from cli import call
 
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.process import run
-from triton_repo_builder.produce.write import recovery, seal, staging, swap, undo
+from triton_repo_builder.repository.journal import recovery, seal, staging, swap, undo
 
 NOWHERE = "http://127.0.0.1:9"
 READERS: dict[str, tuple[str, ...]] = {

@@ -24,7 +24,7 @@ from tests.integration.test_promote_interrupted import address, contents
 from tests.support import cli, s3_server, serve_repository, sleeper
 from tests.support.interrupted import command
 from triton_repo_builder.base.errors import Code
-from triton_repo_builder.produce.write import staging
+from triton_repo_builder.repository.journal import staging
 from triton_repo_builder.run.client import HttpClient
 
 __all__ = ["made", "repo", "revisions", "root"]

@@ -16,8 +16,8 @@ from cli import call, kind
 from onnx import TensorProto, helper
 
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.endpoint.golden import cases
 from triton_repo_builder.measure.bench.load import requests
+from triton_repo_builder.repository import cases
 from triton_repo_builder.repository.interface import Endpoint, Tensor
 from triton_repo_builder.run.client import RequestFailed, sample_inputs
 from triton_repo_builder.run.smoke import sample

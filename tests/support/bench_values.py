@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from triton_repo_builder.endpoint.golden.cases import CaseFile
 from triton_repo_builder.measure.bench.options import Variant
 from triton_repo_builder.measure.bench.report.report import (
     BenchReport,
@@ -15,6 +14,7 @@ from triton_repo_builder.measure.bench.report.report import (
     Window,
 )
 from triton_repo_builder.measure.bench.target import Target
+from triton_repo_builder.repository.cases import CaseFile
 from triton_repo_builder.repository.interface import Endpoint, Tensor
 from triton_repo_builder.run.client import HttpClient, Urls
 from triton_repo_builder.run.client.statistics import ModelSplit

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from triton_repo_builder.produce.write import seal, staging, swap
+from triton_repo_builder.repository.journal import seal, staging, swap
 
 JOURNALS = (swap.JOURNAL, staging.UNDO, staging.APPLYING)
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder.endpoint.golden import cases
-from triton_repo_builder.endpoint.golden.cases import (
+from triton_repo_builder.repository import cases
+from triton_repo_builder.repository.cases import (
     Case,
     CaseFile,
     CaseTensor,

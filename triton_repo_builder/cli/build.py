@@ -128,7 +128,8 @@ def _build_one(
     from triton_repo_builder.model.read import source, trb_toml
     from triton_repo_builder.model.read.options import KEEP
     from triton_repo_builder.produce import build
-    from triton_repo_builder.produce.write import publish, turn, versions
+    from triton_repo_builder.produce.write import publish, versions
+    from triton_repo_builder.repository.journal import turn
 
     add = flags["version"] == NEXT
     if keep and flags["version"] is None and not (config and "version" in trb_toml.read_toml(config)):

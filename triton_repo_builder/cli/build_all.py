@@ -30,7 +30,8 @@ def run(
     """Build every model below ``folder``. Returns 0, or SOME_FAILED if any model failed."""
     from triton_repo_builder.model.read import options
     from triton_repo_builder.produce import build_all
-    from triton_repo_builder.produce.write import publish, turn
+    from triton_repo_builder.produce.write import publish
+    from triton_repo_builder.repository.journal import turn
 
     for field in build_all.ONE_MODEL:
         if flags.get(field) is not None:

@@ -190,7 +190,7 @@ def recovered(repository: Path, *, write: bool = True, whole: bool = False) -> N
 
     With ``whole`` refuse one that an apply left between two states, each of which can be served.
     """
-    from triton_repo_builder.produce.write import between, recovery
+    from triton_repo_builder.repository.journal import between, recovery
 
     if whole:
         between.refuse(repository)

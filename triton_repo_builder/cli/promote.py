@@ -100,7 +100,7 @@ def run(
     """Change the served version; ``version=None``: to the previous one."""
     import json
 
-    from triton_repo_builder.produce.write import staging
+    from triton_repo_builder.repository.journal import staging
     from triton_repo_builder.ship.deploy import promote
 
     if grpc_url and not url:

@@ -34,7 +34,8 @@ def command(names: tuple[str, ...], output: Path, force: bool, dry_run: bool) ->
       trb remove bert
       trb remove bert resnet --output my_repository --dry-run
     """
-    from triton_repo_builder.produce.write import publish, remove, turn
+    from triton_repo_builder.produce.write import publish, remove
+    from triton_repo_builder.repository.journal import turn
 
     with nullcontext() if dry_run else turn.taken(output, console.line):
         console.recovered(output, write=not dry_run, whole=True)

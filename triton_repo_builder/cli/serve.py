@@ -268,7 +268,7 @@ def _wait(kept: KeptServer, restarted: Callable[[], None]) -> None:
 
 def _verify(repo: Path) -> None:
     from triton_repo_builder import repository
-    from triton_repo_builder.run.serve import verified
+    from triton_repo_builder.check import verified
 
     count = verified.check(repository.read(repo))
     console.echo(f"verified: {count} files are as manifest.json states", err=True)

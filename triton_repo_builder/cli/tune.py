@@ -176,7 +176,7 @@ def command(
 def _folder(output: Path | None) -> Iterator[None]:
     """The folder of the search, which no other run uses meanwhile."""
     from triton_repo_builder.measure.tune import output as outputs
-    from triton_repo_builder.produce.write import staging
+    from triton_repo_builder.repository.journal import staging
 
     if output is None:
         yield

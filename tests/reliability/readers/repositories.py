@@ -242,7 +242,7 @@ def _swap_base(case: Path) -> None:
 
 def _lay_swap(data: bytes, case: Path) -> None:
     """A journal of ``swap`` has names; any other is one of ``undo``."""
-    from triton_repo_builder.produce.write import seal, staging, swap
+    from triton_repo_builder.repository.journal import seal, staging, swap
 
     stage = case / ".repo.trb-1"
     name = swap.JOURNAL if b"names" in data else staging.UNDO
@@ -257,7 +257,7 @@ def _lay_swap(data: bytes, case: Path) -> None:
 
 
 def _swap(case: Path) -> None:
-    from triton_repo_builder.produce.write import recovery
+    from triton_repo_builder.repository.journal import recovery
 
     recovery.recover(case / "repo", write=False)
     recovery.recover(case / "repo", write=True)
@@ -286,8 +286,7 @@ def _cases(case: Path) -> None:
     """As ``trb smoke``, ``trb bench`` and ``trb diff`` take them."""
     import numpy as np
 
-    from triton_repo_builder.endpoint.golden import cases
-    from triton_repo_builder.repository import Repository
+    from triton_repo_builder.repository import Repository, cases
     from triton_repo_builder.run.codegen import example
     from triton_repo_builder.run.smoke import target
 

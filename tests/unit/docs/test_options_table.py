@@ -16,8 +16,8 @@ from triton_repo_builder.model.read.options import OPTIONS
 FILE = Path(__file__).resolve().parents[3] / "docs" / "options.md"
 HEAD = """# Options of `trb build`
 
-Written by `make golden` from `triton_repo_builder/model/read/options.py`. A flag overrides trb.toml, that overrides
-the default. In trb.toml an option stands in the table `[build]`, under its name without `--`:
+Written by `make golden` from `triton_repo_builder/model/read/options.py`. A flag overrides trb.toml, that
+overrides the default. In trb.toml an option stands in the table `[build]`, under its name without `--`:
 
     [build]
     model = "exported/bert"

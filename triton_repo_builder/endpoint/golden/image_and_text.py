@@ -12,7 +12,6 @@ from typing import Protocol
 import numpy as np
 
 from triton_repo_builder.endpoint.golden import image, original, text
-from triton_repo_builder.endpoint.golden.cases import Case, CaseFile, CaseTensor
 from triton_repo_builder.endpoint.golden.original import Recording
 from triton_repo_builder.endpoint.golden.text import TokenizerSettings
 from triton_repo_builder.endpoint.tasks.task import OriginalRun, TaskPlan
@@ -20,6 +19,7 @@ from triton_repo_builder.model.read import transformers_library
 from triton_repo_builder.model.read.image_processor import ImageSpec
 from triton_repo_builder.model.read.signature import TensorSpec
 from triton_repo_builder.model.read.source import Source
+from triton_repo_builder.repository.cases import Case, CaseFile, CaseTensor
 
 TOGETHER = "an image's answer changes with the other images and labels in the batch"
 

@@ -14,13 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.endpoint.golden import cases, original, probabilities, tolerance
-from triton_repo_builder.endpoint.golden.cases import Case, CaseFile, CaseTensor
+from triton_repo_builder.endpoint.golden import original, probabilities, tolerance
 from triton_repo_builder.endpoint.golden.original import Recording
 from triton_repo_builder.endpoint.plan.model import TensorPlan
-from triton_repo_builder.endpoint.plan.tensors import IMAGE_SIZE
 from triton_repo_builder.endpoint.tasks.task import TaskPlan
 from triton_repo_builder.model.read.source import Source
+from triton_repo_builder.repository import cases
+from triton_repo_builder.repository.cases import Case, CaseFile, CaseTensor
+from triton_repo_builder.repository.tensor_names import IMAGE_SIZE
 
 CHANGES = "its answer to a file changes with the others in the batch"
 UNSURE = (

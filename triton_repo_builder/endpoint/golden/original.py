@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from triton_repo_builder.base import text
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.endpoint.golden.cases import Case, CaseFile, Tolerance
 from triton_repo_builder.endpoint.golden.tolerance import ABSOLUTE, HALF, tolerance
 from triton_repo_builder.model.graph import control, isolated
 from triton_repo_builder.model.graph.session import Session
@@ -23,6 +22,7 @@ from triton_repo_builder.model.graph.session import load as load_session
 from triton_repo_builder.model.read.empty_cache import IDS, EmptyCache
 from triton_repo_builder.model.read.input_constants import InputConstant
 from triton_repo_builder.model.read.source import Source
+from triton_repo_builder.repository.cases import Case, CaseFile, Tolerance
 
 _LOCALE = re.compile(r"Failed to construct locale with name:([\w.@-]+)")
 _ONNXRUNTIME = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : (Load model from .* failed:)?")

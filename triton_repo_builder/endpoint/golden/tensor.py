@@ -11,13 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.endpoint.golden import cases, input_sizes, original, tolerance
-from triton_repo_builder.endpoint.golden.cases import Case, CaseFile, CaseTensor
+from triton_repo_builder.endpoint.golden import input_sizes, original, tolerance
 from triton_repo_builder.endpoint.golden.input_sizes import Sizes
 from triton_repo_builder.endpoint.golden.original import Recording
 from triton_repo_builder.model.graph import constants
 from triton_repo_builder.model.read.signature import TensorSpec
 from triton_repo_builder.model.read.source import Source
+from triton_repo_builder.repository import cases
+from triton_repo_builder.repository.cases import Case, CaseFile, CaseTensor
 
 SEEDS = (1, 1_640_531)
 """Seeds of the cases; UNLIKE: seeds of further rows of a batch. All are far apart. Rows that are almost the

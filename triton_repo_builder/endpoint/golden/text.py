@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.endpoint.golden import cases, original, probabilities, tolerance
-from triton_repo_builder.endpoint.golden.cases import Case, CaseFile, CaseTensor
+from triton_repo_builder.endpoint.golden import original, probabilities, tolerance
 from triton_repo_builder.endpoint.golden.original import Recording
 from triton_repo_builder.endpoint.tasks.support.examples import SINGLE
 from triton_repo_builder.endpoint.tasks.task import (
@@ -30,6 +29,8 @@ from triton_repo_builder.endpoint.tasks.task import (
 from triton_repo_builder.model.read import tokenizer as tokenizer_files
 from triton_repo_builder.model.read import tokenizer_limits, transformers_library
 from triton_repo_builder.model.read.source import Source
+from triton_repo_builder.repository import cases
+from triton_repo_builder.repository.cases import Case, CaseFile, CaseTensor
 
 CHARACTERS, ROOM = 16, 200
 """Characters of a text of a pair: for each token that it may have, and besides."""

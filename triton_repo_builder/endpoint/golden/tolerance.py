@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from triton_repo_builder.endpoint.golden.cases import Case, Tolerance
+from triton_repo_builder.repository.cases import Case, Tolerance
 
 FLOATS = ("FP16", "FP32", "FP64")
 """Only these carry float noise: a large integer must match exactly."""

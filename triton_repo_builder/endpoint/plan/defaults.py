@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from triton_repo_builder.base.hardware import Hardware
-from triton_repo_builder.endpoint.plan.model import Rows
 from triton_repo_builder.endpoint.plan.reasons import Reason, Why, because, set_by
 from triton_repo_builder.endpoint.tasks.task import Kind
+from triton_repo_builder.model.graph.parts import Rows
 from triton_repo_builder.model.read.options import DEFAULT_MAX_BATCH_SIZE, BuildOptions
 
 LARGEST = 128

@@ -12,13 +12,14 @@ from triton_repo_builder.base.files import File
 from triton_repo_builder.base.hardware import Hardware
 from triton_repo_builder.base.releases import Release
 from triton_repo_builder.endpoint.golden import original
-from triton_repo_builder.endpoint.golden.cases import CaseFile
 from triton_repo_builder.endpoint.golden.original import OriginalModel, Recording
 from triton_repo_builder.endpoint.plan.defaults import Settings
-from triton_repo_builder.endpoint.plan.model import Front, RepositoryPlan
+from triton_repo_builder.endpoint.plan.model import RepositoryPlan
 from triton_repo_builder.endpoint.tasks.task import TaskPlan
+from triton_repo_builder.model.graph.parts import Front
 from triton_repo_builder.model.read.options import BuildOptions
 from triton_repo_builder.model.read.source import Source
+from triton_repo_builder.repository.cases import CaseFile
 
 PLACEHOLDER = b"An ensemble has no files, but Triton needs this folder, and git and S3 keep no empty ones.\n"
 NOT_SHOWN = (

@@ -12,7 +12,7 @@ from triton_repo_builder.endpoint.golden import image_and_text as golden
 from triton_repo_builder.endpoint.golden import transformers_check
 from triton_repo_builder.endpoint.golden.image import INPUT
 from triton_repo_builder.endpoint.golden.original import OriginalModel, Recording
-from triton_repo_builder.endpoint.plan import image, preprocessed, tensors, text
+from triton_repo_builder.endpoint.plan import image, preprocessed, text
 from triton_repo_builder.endpoint.plan.defaults import Settings
 from triton_repo_builder.endpoint.plan.endpoint import EndpointPlan, Request
 from triton_repo_builder.endpoint.plan.image import Preprocessing
@@ -21,6 +21,7 @@ from triton_repo_builder.endpoint.plan.text import TextEncoding
 from triton_repo_builder.endpoint.tasks.support import vision
 from triton_repo_builder.model.read.options import BuildOptions
 from triton_repo_builder.model.read.signature import TensorSpec
+from triton_repo_builder.repository import tensor_names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +100,7 @@ def _joined(
 ) -> RepositoryPlan:
     """The text endpoint with IMAGE before its texts, and the pixels ``made`` of it beside its tokens."""
     ensemble, tokenizer, *parts, network = repository.models
-    texts = TensorPlan(name=tensors.TEXTS, data_type="TYPE_STRING", dims=(-1,))
+    texts = TensorPlan(name=tensor_names.TEXTS, data_type="TYPE_STRING", dims=(-1,))
     name = f"{ensemble.name}_preprocess"
     preprocess = preprocessed.preprocess_model(
         image.MEDIA, name, (made, texts), options, settings, batching=True

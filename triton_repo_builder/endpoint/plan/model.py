@@ -5,9 +5,8 @@ Field names are those of Triton's ModelConfig (model_config.proto) if there is o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,52 +117,6 @@ def about_model(*, front: bool, head: bool) -> str:
 def joining(max_batch_size: int) -> DynamicBatching | None:
     """For a Python model, which joins requests of any shape: None if there is nothing to join."""
     return DynamicBatching() if max_batch_size > 1 else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Head:
-    """What is composed after the user's graph: its text (``graph/heads/``), the user's tensor bound to
-    each of its inputs, and string constants (name, values) that it takes as inputs."""
-
-    text: str
-    bind: Mapping[str, str]
-    strings: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    floats: tuple[tuple[str, tuple[int, ...], bytes], ...] = ()
-    """Number constants (name, shape, little-endian float32 in C order), inputs like ``strings``."""
-    inputs: tuple[str, ...] = ()
-    """Inputs of the head that the served graph takes, besides the user's: int64 [batch, 2]."""
-    oldest_opset: int = 11
-    """The oldest opset of the user's graph for its operators; CumSum and GatherElements are of 11."""
-
-
-class Rows(Enum):
-    """Which rows of a batch the model sees together."""
-
-    PADDED = "padded"
-    """All, padded to the longest."""
-    GROUPS = "groups"
-    """Those of similar length, one group after the other."""
-    PACKED = "packed"
-    """All without padding: what treats each token by itself runs over the tokens of all rows."""
-    SINGLE = "single"
-    """Each by itself and never padded: for a model whose answer depends on the other rows or on padding."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Front:
-    """What is composed before the user's graph (``graph/ragged.py``)."""
-
-    text: str
-    """A graph; each of its outputs takes the place of the user's input of that name."""
-    group: str = ""
-    """If the model runs group by group: the beginning of the loop's body, which makes the user's inputs of
-    one group of rows; ``text`` is what comes before the loop then."""
-    packed: bool = False
-    """Whether the user's graph is rewritten to run without padding (``graph/packing/``)."""
-    blocks: bool = False
-    """Whether attention over long rows runs in blocks of queries (``graph/query_blocks.py``)."""
-    fill: Mapping[str, float] = field(default_factory=dict)
-    """Output → what fills up rows that are shorter than those of another group; 0 if it is not named."""
 
 
 @dataclass(frozen=True, kw_only=True)

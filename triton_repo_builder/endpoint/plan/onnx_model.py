@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from triton_repo_builder.base.dtypes import INT32, INT64, DType
-from triton_repo_builder.endpoint.plan import accelerator, tensors
+from triton_repo_builder.endpoint.plan import accelerator
 from triton_repo_builder.endpoint.plan.defaults import Settings
 from triton_repo_builder.endpoint.plan.model import (
     BatchInput,
@@ -25,6 +25,7 @@ from triton_repo_builder.endpoint.tasks import tensor
 from triton_repo_builder.endpoint.tasks.task import Postprocess, TaskPlan, TextInput
 from triton_repo_builder.model.read.options import BuildOptions
 from triton_repo_builder.model.read.signature import ModelSignature, TensorSpec
+from triton_repo_builder.repository import tensor_names
 
 CPU = "KIND_CPU"
 IDS_INSTEAD = "input_ids"
@@ -178,9 +179,9 @@ def postprocess(
 
 _LENGTHS = BatchInput(
     kind="BATCH_ITEM_SHAPE",  # one length per row; BATCH_ELEMENT_COUNT would count per request
-    target_name=tensors.LENGTHS,
+    target_name=tensor_names.LENGTHS,
     data_type="TYPE_FP32",
-    source_input=tensors.TOKENS,
+    source_input=tensor_names.TOKENS,
 )
 
 
@@ -201,7 +202,7 @@ def _tokenizer(
     dims = (length,) if batching else (1, length)
     encoding = task.encoding
     columns = 5 if encoding.offsets == "words" else 3
-    offsets = TensorPlan(name=tensors.OFFSETS, data_type="TYPE_INT32", dims=(*dims, columns))
+    offsets = TensorPlan(name=tensor_names.OFFSETS, data_type="TYPE_INT32", dims=(*dims, columns))
     return ModelPlan(
         name=name,
         about="Tokenizer: texts to token ids, one call for all requests of a batch."
@@ -253,7 +254,7 @@ def encoded(
 ) -> tuple[tuple[str, DType], ...]:
     """Names and types of what the tokenizer gives to the model."""
     if tokens.ragged:
-        return ((tensors.TOKENS, INT32), *(((tensors.TYPES, INT32),) if tokens.types else ()))
+        return ((tensor_names.TOKENS, INT32), *(((tensor_names.TYPES, INT32),) if tokens.types else ()))
     return tuple((spec.name, spec.dtype) for spec in model_inputs(signature, task))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from triton_repo_builder.endpoint.plan import onnx_model, tensors
+from triton_repo_builder.endpoint.plan import onnx_model
 from triton_repo_builder.endpoint.plan.defaults import Settings
 from triton_repo_builder.endpoint.plan.model import (
     InstanceGroup,
@@ -20,6 +20,7 @@ from triton_repo_builder.endpoint.plan.model import (
 from triton_repo_builder.endpoint.tasks.task import TaskPlan
 from triton_repo_builder.model.read.options import BuildOptions
 from triton_repo_builder.model.read.signature import ModelSignature
+from triton_repo_builder.repository import tensor_names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +61,7 @@ def models(
     )
     one = () if batching else (taken_as.dims[0],)
     given = TensorPlan(name=taken_as.name, data_type=taken_as.dtype.config, dims=(*one, *dims))
-    size = TensorPlan(name=tensors.IMAGE_SIZE, data_type="TYPE_INT64", dims=(*one, 2))
+    size = TensorPlan(name=tensor_names.IMAGE_SIZE, data_type="TYPE_INT64", dims=(*one, 2))
     sized = task.head is not None and size.name in task.head.inputs
     taken = (given, *((size,) if sized else ()))
     made = (given, *((size,) if sized or (task.post and size.name in task.post.inputs) else ()))

@@ -12,16 +12,8 @@ from triton_repo_builder.base import resources
 from triton_repo_builder.base.files import File
 from triton_repo_builder.endpoint.golden import original, short_rows, transformers_check
 from triton_repo_builder.endpoint.golden import text as golden
-from triton_repo_builder.endpoint.golden.cases import CaseFile
 from triton_repo_builder.endpoint.golden.original import OriginalModel, Recording
-from triton_repo_builder.endpoint.plan import (
-    defaults,
-    onnx_model,
-    tensors,
-    text_limits,
-    text_memory,
-    text_padding,
-)
+from triton_repo_builder.endpoint.plan import defaults, onnx_model, text_limits, text_memory, text_padding
 from triton_repo_builder.endpoint.plan.defaults import ModelFacts
 from triton_repo_builder.endpoint.plan.endpoint import (
     PLACEHOLDER,
@@ -32,7 +24,7 @@ from triton_repo_builder.endpoint.plan.endpoint import (
     postprocess_files,
     refuse_batching_options,
 )
-from triton_repo_builder.endpoint.plan.model import Front, Rows, WarmupInput
+from triton_repo_builder.endpoint.plan.model import WarmupInput
 from triton_repo_builder.endpoint.plan.onnx_model import TokenSettings
 from triton_repo_builder.endpoint.plan.text_memory import RunMemory
 from triton_repo_builder.endpoint.plan.text_padding import FixedBy, FixedLength, Mode
@@ -40,9 +32,12 @@ from triton_repo_builder.endpoint.tasks import question_answering
 from triton_repo_builder.endpoint.tasks.support import examples, prompts
 from triton_repo_builder.endpoint.tasks.task import Kind, TaskPlan
 from triton_repo_builder.model.graph import ragged
+from triton_repo_builder.model.graph.parts import Front, Rows
 from triton_repo_builder.model.read import tokenizer, tokenizer_template
 from triton_repo_builder.model.read.options import usage
 from triton_repo_builder.model.read.tokenizer import TokenizerSpec
+from triton_repo_builder.repository import tensor_names
+from triton_repo_builder.repository.cases import CaseFile
 
 NO_CASES = (
     "no golden cases: the examples are too long for the model, or float noise changes their answers; "
@@ -310,8 +305,8 @@ def _warmup(
         "attention_mask": ([1] * len(row.ids), 0),
         "token_type_ids": (row.type_ids, 0),
         "position_ids": _positions(row.ids, settings),
-        tensors.TOKENS: (row.ids, tensors.PAD),
-        tensors.TYPES: (row.type_ids, 0),
+        tensor_names.TOKENS: (row.ids, tensor_names.PAD),
+        tensor_names.TYPES: (row.type_ids, 0),
     }
     sample, files = [], []
     for tensor_name, dtype in onnx_model.encoded(request.source.signature, request.task, settings):

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from triton_repo_builder.endpoint.plan import accelerator
 from triton_repo_builder.endpoint.plan.endpoint import Request
-from triton_repo_builder.endpoint.plan.model import Rows
 from triton_repo_builder.endpoint.plan.text_padding import Mode, Padding
 from triton_repo_builder.model.graph import ragged, reader
+from triton_repo_builder.model.graph.parts import Rows
 from triton_repo_builder.model.graph.peak import Peak
 from triton_repo_builder.model.read.options import DEFAULT_MAX_BATCH_SIZE
 

@@ -7,16 +7,17 @@ from enum import Enum
 
 from triton_repo_builder.base.dtypes import INT32, INT64, STRING
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.endpoint.plan import accelerator, onnx_model, tensors
+from triton_repo_builder.endpoint.plan import accelerator, onnx_model
 from triton_repo_builder.endpoint.plan.defaults import Setting
-from triton_repo_builder.endpoint.plan.model import Rows
 from triton_repo_builder.endpoint.plan.reasons import Reason, Why, because, set_by
 from triton_repo_builder.endpoint.tasks import raw_outputs
 from triton_repo_builder.endpoint.tasks.task import TaskPlan
 from triton_repo_builder.model.graph import ragged
 from triton_repo_builder.model.graph.packing import rewrite as packing
+from triton_repo_builder.model.graph.parts import Rows
 from triton_repo_builder.model.read.options import BuildOptions, fixed_padding, usage
 from triton_repo_builder.model.read.source import Source
+from triton_repo_builder.repository import tensor_names
 
 
 class Mode(Enum):
@@ -230,7 +231,7 @@ def front_obstacle(source: Source, task: TaskPlan, batching: bool, fixed: int) -
     if task.head is None and (name := next(strings, "")):
         return f"output '{name}' is of strings, which a loop over rows cannot carry"
     inputs = onnx_model.model_inputs(signature, task)
-    added = {*tensors.FRONT, *(spec.name for spec in inputs)} - {spec.name for spec in signature.inputs}
+    added = {*tensor_names.FRONT, *(spec.name for spec in inputs)} - {spec.name for spec in signature.inputs}
     if duplicate := next((spec.name for spec in signature.outputs if spec.name in added), ""):
         return f"output '{duplicate}' is called like a tensor of the front"
     for spec in inputs:

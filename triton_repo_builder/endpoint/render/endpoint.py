@@ -9,14 +9,14 @@ from pathlib import PurePosixPath
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.files import File
 from triton_repo_builder.base.releases import Release
-from triton_repo_builder.endpoint.golden import cases
-from triton_repo_builder.endpoint.golden.cases import CaseFile
 from triton_repo_builder.endpoint.plan.endpoint import EndpointPlan, Request, Vendored
-from triton_repo_builder.endpoint.plan.model import Front, RepositoryPlan
+from triton_repo_builder.endpoint.plan.model import RepositoryPlan
 from triton_repo_builder.endpoint.render import config, vendor_pillow, vendor_sndfile, vendor_tokenizers
 from triton_repo_builder.endpoint.tasks.support import labels
 from triton_repo_builder.model.graph import compose
-from triton_repo_builder.repository import CASES, SHARED
+from triton_repo_builder.model.graph.parts import Front
+from triton_repo_builder.repository import CASES, SHARED, cases
+from triton_repo_builder.repository.cases import CaseFile
 
 LARGEST = (1 << 31) - 1
 """Bytes of a model file that ONNX Runtime can load: protobuf's limit for a message."""

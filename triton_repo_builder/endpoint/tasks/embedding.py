@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.endpoint.plan.model import Head, TensorPlan
+from triton_repo_builder.endpoint.plan.model import TensorPlan
 from triton_repo_builder.endpoint.tasks.support import head_output, modality, prompts, saved_modules
 from triton_repo_builder.endpoint.tasks.support import layers as module_layers
 from triton_repo_builder.endpoint.tasks.support.layers import Layer
@@ -17,6 +17,7 @@ from triton_repo_builder.endpoint.tasks.support.prompts import Prompt
 from triton_repo_builder.endpoint.tasks.support.reference import unit_length
 from triton_repo_builder.endpoint.tasks.task import Arrays, Kind, TaskPlan, architecture, by_rank
 from triton_repo_builder.model.graph.heads import pooling as heads_pooling
+from triton_repo_builder.model.graph.parts import Head
 from triton_repo_builder.model.read.options import BuildOptions, usage
 from triton_repo_builder.model.read.signature import TensorSpec
 from triton_repo_builder.model.read.source import Source

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.endpoint.plan import tensors
-from triton_repo_builder.endpoint.plan.model import Head, TensorPlan
+from triton_repo_builder.endpoint.plan.model import TensorPlan
 from triton_repo_builder.endpoint.tasks import task
 from triton_repo_builder.endpoint.tasks.support import head_output, reference
 from triton_repo_builder.endpoint.tasks.task import (
@@ -23,9 +22,11 @@ from triton_repo_builder.endpoint.tasks.task import (
     TaskPlan,
 )
 from triton_repo_builder.model.graph.heads import tokens
+from triton_repo_builder.model.graph.parts import Head
 from triton_repo_builder.model.read import tokenizer as files
 from triton_repo_builder.model.read.options import BuildOptions
 from triton_repo_builder.model.read.source import Source
+from triton_repo_builder.repository import tensor_names
 
 NAME = "fill-mask"
 KIND = Kind.TEXT
@@ -66,14 +67,14 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             bind={"logits": logits.name, "ids": "input_ids"},
         ),
         outputs=(
-            TensorPlan(name=tensors.IDS, data_type="TYPE_INT32", dims=(-1, top_k)),
-            TensorPlan(name=tensors.SCORES, data_type="TYPE_FP32", dims=(-1, top_k)),
+            TensorPlan(name=tensor_names.IDS, data_type="TYPE_INT32", dims=(-1, top_k)),
+            TensorPlan(name=tensor_names.SCORES, data_type="TYPE_FP32", dims=(-1, top_k)),
         ),
         reference=task.by_answer,
         encoding=Encoding(probe=mask, parameters=(("required_id", str(mask_id)), ("required_token", mask))),
         post=Postprocess(
             module="fill_mask.py",
-            inputs=(tensors.TOKENS, tensors.IDS, tensors.SCORES),
+            inputs=(tensor_names.TOKENS, tensor_names.IDS, tensor_names.SCORES),
             outputs=(
                 TensorPlan(name="tokens", data_type="TYPE_STRING", dims=(-1, top_k)),
                 TensorPlan(name="scores", data_type="TYPE_FP32", dims=(-1, top_k)),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from triton_repo_builder.endpoint.plan.model import Head, TensorPlan
+from triton_repo_builder.endpoint.plan.model import TensorPlan
 from triton_repo_builder.endpoint.tasks.support import head_output, labels, vision
 from triton_repo_builder.endpoint.tasks.support.reference import activate
 from triton_repo_builder.endpoint.tasks.task import (
@@ -17,6 +17,7 @@ from triton_repo_builder.endpoint.tasks.task import (
     architecture,
 )
 from triton_repo_builder.model.graph.heads import image
+from triton_repo_builder.model.graph.parts import Head
 from triton_repo_builder.model.read import timm_config
 from triton_repo_builder.model.read.options import BuildOptions
 from triton_repo_builder.model.read.source import Source

@@ -8,11 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.endpoint.plan.model import Head, TensorPlan
+from triton_repo_builder.endpoint.plan.model import TensorPlan
 from triton_repo_builder.endpoint.tasks.support import head_output, saved_modules, vision
 from triton_repo_builder.endpoint.tasks.support.reference import unit_length
 from triton_repo_builder.endpoint.tasks.task import Arrays, Kind, TaskPlan
 from triton_repo_builder.model.graph.heads import image
+from triton_repo_builder.model.graph.parts import Head
 from triton_repo_builder.model.read import timm_config
 from triton_repo_builder.model.read.options import BuildOptions, usage
 from triton_repo_builder.model.read.signature import TensorSpec

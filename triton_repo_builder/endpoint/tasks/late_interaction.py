@@ -18,7 +18,7 @@ import numpy.typing as npt
 from triton_repo_builder.base import containment
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.files import DAMAGED
-from triton_repo_builder.endpoint.plan.model import Head, TensorPlan
+from triton_repo_builder.endpoint.plan.model import TensorPlan
 from triton_repo_builder.endpoint.tasks import embedding
 from triton_repo_builder.endpoint.tasks.support import layers, modality, prompts, saved_modules
 from triton_repo_builder.endpoint.tasks.support.reference import unit_length
@@ -31,6 +31,7 @@ from triton_repo_builder.endpoint.tasks.task import (
     tokens_axis,
 )
 from triton_repo_builder.model.graph.heads import colbert as heads_colbert
+from triton_repo_builder.model.graph.parts import Head
 from triton_repo_builder.model.read import tokenizer
 from triton_repo_builder.model.read.options import BuildOptions, usage
 from triton_repo_builder.model.read.source import Source

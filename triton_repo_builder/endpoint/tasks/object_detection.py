@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.endpoint.plan.model import Head, TensorPlan
-from triton_repo_builder.endpoint.plan.tensors import IMAGE_SIZE
+from triton_repo_builder.endpoint.plan.model import TensorPlan
 from triton_repo_builder.endpoint.tasks.support import detections, head_output, labels, vision
 from triton_repo_builder.endpoint.tasks.support.detections import Find
 from triton_repo_builder.endpoint.tasks.task import Kind, TaskPlan, architecture
 from triton_repo_builder.model.graph.heads import detection
 from triton_repo_builder.model.graph.heads.detection import Selection
+from triton_repo_builder.model.graph.parts import Head
 from triton_repo_builder.model.read.options import BuildOptions, usage
 from triton_repo_builder.model.read.signature import TensorSpec
 from triton_repo_builder.model.read.source import Source
 from triton_repo_builder.model.read.ultralytics import Export
+from triton_repo_builder.repository.tensor_names import IMAGE_SIZE
 
 NAME = "object-detection"
 KIND = Kind.IMAGE

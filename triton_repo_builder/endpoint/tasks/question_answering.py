@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.endpoint.plan import tensors
-from triton_repo_builder.endpoint.plan.model import Head, TensorPlan
+from triton_repo_builder.endpoint.plan.model import TensorPlan
 from triton_repo_builder.endpoint.tasks import task
 from triton_repo_builder.endpoint.tasks.support import head_output, reference
 from triton_repo_builder.endpoint.tasks.support.examples import LONG
@@ -28,8 +27,10 @@ from triton_repo_builder.endpoint.tasks.task import (
     TextInput,
 )
 from triton_repo_builder.model.graph.heads import tokens
+from triton_repo_builder.model.graph.parts import Head
 from triton_repo_builder.model.read.options import BuildOptions
 from triton_repo_builder.model.read.source import Source
+from triton_repo_builder.repository import tensor_names
 
 NAME = "question-answering"
 KIND = Kind.TEXT
@@ -96,11 +97,11 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         name=NAME,
         head=Head(
             text=tokens.question_answering(),
-            bind={"start_logits": names[0], "end_logits": names[1], "places": tensors.CHUNK_INDEX},
+            bind={"start_logits": names[0], "end_logits": names[1], "places": tensor_names.CHUNK_INDEX},
         ),
         outputs=(
-            TensorPlan(name=tensors.STARTS, data_type="TYPE_FP32", dims=(-1,)),
-            TensorPlan(name=tensors.ENDS, data_type="TYPE_FP32", dims=(-1,)),
+            TensorPlan(name=tensor_names.STARTS, data_type="TYPE_FP32", dims=(-1,)),
+            TensorPlan(name=tensor_names.ENDS, data_type="TYPE_FP32", dims=(-1,)),
         ),
         reference=task.by_answer,
         texts=(TextInput(name="QUESTION"), TextInput(name="CONTEXT")),
@@ -114,7 +115,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         ),
         post=Postprocess(
             module="question_answering.py",
-            inputs=("CONTEXT", tensors.OFFSETS, tensors.STARTS, tensors.ENDS),
+            inputs=("CONTEXT", tensor_names.OFFSETS, tensor_names.STARTS, tensor_names.ENDS),
             outputs=OUTPUTS,
             parameters=(
                 ("impossible", "true" if impossible else "false"),

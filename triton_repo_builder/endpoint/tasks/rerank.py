@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.endpoint.plan.model import Head, TensorPlan
+from triton_repo_builder.endpoint.plan.model import TensorPlan
 from triton_repo_builder.endpoint.tasks import embedding, text_classification
 from triton_repo_builder.endpoint.tasks.support import head_output, layers, modality, prompts, saved_modules
 from triton_repo_builder.endpoint.tasks.support.examples import PAIRS, renamed
@@ -26,6 +26,7 @@ from triton_repo_builder.endpoint.tasks.task import (
     probabilities,
 )
 from triton_repo_builder.model.graph.heads import pooling
+from triton_repo_builder.model.graph.parts import Head
 from triton_repo_builder.model.read.options import BuildOptions
 from triton_repo_builder.model.read.source import Source
 

@@ -12,14 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.endpoint.plan import tensors
-from triton_repo_builder.endpoint.plan.model import Head, TensorPlan
+from triton_repo_builder.endpoint.plan.model import TensorPlan
 from triton_repo_builder.endpoint.tasks.support import head_output, labels, vision
 from triton_repo_builder.endpoint.tasks.task import Arrays, Kind, Postprocess, TaskPlan, architecture
 from triton_repo_builder.model.graph.heads import image
+from triton_repo_builder.model.graph.parts import Head
 from triton_repo_builder.model.read.options import BuildOptions
 from triton_repo_builder.model.read.signature import TensorSpec
 from triton_repo_builder.model.read.source import Source
+from triton_repo_builder.repository import tensor_names
 
 NAME = "semantic-segmentation"
 KIND = Kind.IMAGE
@@ -63,11 +64,11 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
             oldest_opset=image.OLDEST_OPSET,
         ),
         outputs=(
-            TensorPlan(name=tensors.SCORES, data_type="TYPE_FP32", dims=(len(names), *logits.dims[2:])),
+            TensorPlan(name=tensor_names.SCORES, data_type="TYPE_FP32", dims=(len(names), *logits.dims[2:])),
         ),
         post=Postprocess(
             module="semantic_segmentation.py",
-            inputs=(tensors.SCORES, tensors.IMAGE_SIZE),
+            inputs=(tensor_names.SCORES, tensor_names.IMAGE_SIZE),
             outputs=OUTPUTS,
             parameters=(("labels", json.dumps(names, ensure_ascii=False)),),
         ),
@@ -89,7 +90,7 @@ def _reference(
     output: str, names: Sequence[str]
 ) -> Callable[[Arrays, npt.NDArray[np.int64]], dict[str, npt.NDArray[np.generic]]]:
     def answer(outputs: Arrays, mask: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[np.generic]]:
-        images = zip(outputs[output], outputs[tensors.IMAGE_SIZE], strict=True)
+        images = zip(outputs[output], outputs[tensor_names.IMAGE_SIZE], strict=True)
         maps = [labelled(scores, size)[0] for scores, size in images]
         counts = [np.bincount(places.ravel(), minlength=len(names)) for places in maps]
         orders = [[n for n in np.argsort(-count, kind="stable") if count[n]] for count in counts]
@@ -111,7 +112,7 @@ def _unsure(output: str) -> Callable[[Arrays, float], frozenset[str]]:
 
     def outputs_of(outputs: Arrays, noise: float) -> frozenset[str]:
         moving = _undecided(outputs, output, noise)
-        counts = np.bincount(labelled(outputs[output][0], outputs[tensors.IMAGE_SIZE][0])[0].ravel())
+        counts = np.bincount(labelled(outputs[output][0], outputs[tensor_names.IMAGE_SIZE][0])[0].ravel())
         shares = np.sort(np.append(counts[counts > 0], 0))[::-1] / counts.sum()
         return frozenset({LABELS, IDS, SHARES}) if (-np.diff(shares) < 2 * moving).any() else frozenset()
 
@@ -120,7 +121,7 @@ def _unsure(output: str) -> Callable[[Arrays, float], frozenset[str]]:
 
 def _undecided(outputs: Arrays, output: str, noise: float) -> float:
     """Share of pixels whose two best labels are nearly equal."""
-    _, margin = labelled(outputs[output][0], outputs[tensors.IMAGE_SIZE][0])
+    _, margin = labelled(outputs[output][0], outputs[tensor_names.IMAGE_SIZE][0])
     return float((margin < 10 * noise).mean())
 
 

@@ -8,11 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.endpoint.plan.model import Head, TensorPlan
+from triton_repo_builder.endpoint.plan.model import TensorPlan
 from triton_repo_builder.endpoint.tasks import fill_mask
 from triton_repo_builder.endpoint.tasks.support import head_output, modality, prompts, saved_modules
 from triton_repo_builder.endpoint.tasks.task import Arrays, Kind, TaskPlan
 from triton_repo_builder.model.graph.heads import sparse
+from triton_repo_builder.model.graph.parts import Head
 from triton_repo_builder.model.read import tokenizer
 from triton_repo_builder.model.read.options import BuildOptions
 from triton_repo_builder.model.read.source import Source

@@ -12,15 +12,16 @@ import numpy.typing as npt
 
 from triton_repo_builder.base import containment, files
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.endpoint.plan import tensors
-from triton_repo_builder.endpoint.plan.model import Head, TensorPlan
+from triton_repo_builder.endpoint.plan.model import TensorPlan
 from triton_repo_builder.endpoint.tasks.support import audio, head_output
 from triton_repo_builder.endpoint.tasks.task import Arrays, Kind, Postprocess, TaskPlan, architecture
 from triton_repo_builder.model.graph.heads import tokens
+from triton_repo_builder.model.graph.parts import Head
 from triton_repo_builder.model.read import tokenizer, transformers_library
 from triton_repo_builder.model.read.options import BuildOptions
 from triton_repo_builder.model.read.signature import TensorSpec
 from triton_repo_builder.model.read.source import Source
+from triton_repo_builder.repository import tensor_names
 
 NAME = "automatic-speech-recognition"
 KIND = Kind.AUDIO
@@ -77,11 +78,11 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     return TaskPlan(
         name=NAME,
         head=Head(text=tokens.likeliest(width), bind={"logits": logits.name}),
-        outputs=(TensorPlan(name=tensors.IDS, data_type="TYPE_INT32", dims=(-1,)),),
+        outputs=(TensorPlan(name=tensor_names.IDS, data_type="TYPE_INT32", dims=(-1,)),),
         reference=_reference(logits.name, source, delimiter),
         post=Postprocess(
             module="speech_recognition.py",
-            inputs=(tensors.IDS,),
+            inputs=(tensor_names.IDS,),
             outputs=OUTPUTS,
             parameters=(
                 ("blank", blank),

@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from triton_repo_builder.base.dtypes import INT32, INT64
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.endpoint.plan.model import Head, TensorPlan
+from triton_repo_builder.endpoint.plan.model import TensorPlan
+from triton_repo_builder.model.graph.parts import Head
 from triton_repo_builder.model.read import input_names, tokenizer
 from triton_repo_builder.model.read.options import BuildOptions
 from triton_repo_builder.model.read.signature import ModelSignature, TensorSpec

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triton_repo_builder.endpoint.plan.model import Head, TensorPlan
+from triton_repo_builder.endpoint.plan.model import TensorPlan
 from triton_repo_builder.endpoint.tasks.support import (
     head_output,
     labels,
@@ -25,6 +25,7 @@ from triton_repo_builder.endpoint.tasks.task import (
     architecture,
 )
 from triton_repo_builder.model.graph.heads import pooling
+from triton_repo_builder.model.graph.parts import Head
 from triton_repo_builder.model.read.options import BuildOptions
 from triton_repo_builder.model.read.source import Source
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triton_repo_builder.endpoint.plan import tensors
-from triton_repo_builder.endpoint.plan.model import Head, TensorPlan
+from triton_repo_builder.endpoint.plan.model import TensorPlan
 from triton_repo_builder.endpoint.tasks import task
 from triton_repo_builder.endpoint.tasks.support import head_output, labels, reference
 from triton_repo_builder.endpoint.tasks.support.examples import SINGLE
@@ -24,8 +23,10 @@ from triton_repo_builder.endpoint.tasks.task import (
     TaskPlan,
 )
 from triton_repo_builder.model.graph.heads import tokens as heads_tokens
+from triton_repo_builder.model.graph.parts import Head
 from triton_repo_builder.model.read.options import BuildOptions, usage
 from triton_repo_builder.model.read.source import Source
+from triton_repo_builder.repository import tensor_names
 
 NAME = "token-classification"
 KIND = Kind.TEXT
@@ -72,12 +73,12 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
     return TaskPlan(
         name=NAME,
         head=Head(text=heads_tokens.token_classification(len(names)), bind={"logits": logits.name}),
-        outputs=(TensorPlan(name=tensors.SCORES, data_type="TYPE_FP32", dims=(axis, len(names))),),
+        outputs=(TensorPlan(name=tensor_names.SCORES, data_type="TYPE_FP32", dims=(axis, len(names))),),
         reference=task.by_answer,
         encoding=Encoding(offsets="tokens", parameters=(("unk_id", str(unknown)),)),
         post=Postprocess(
             module="token_classification.py",
-            inputs=("TEXT", tensors.OFFSETS, tensors.SCORES),
+            inputs=("TEXT", tensor_names.OFFSETS, tensor_names.SCORES),
             outputs=OUTPUTS,
             parameters=(
                 ("aggregation", aggregation),

@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.endpoint.plan import tensors
-from triton_repo_builder.endpoint.plan.model import Head, TensorPlan
+from triton_repo_builder.endpoint.plan.model import TensorPlan
 from triton_repo_builder.endpoint.tasks import task
 from triton_repo_builder.endpoint.tasks.support import head_output, labels, reference
 from triton_repo_builder.endpoint.tasks.support.examples import LONG
@@ -28,8 +27,10 @@ from triton_repo_builder.endpoint.tasks.task import (
     TextInput,
 )
 from triton_repo_builder.model.graph.heads import tokens
+from triton_repo_builder.model.graph.parts import Head
 from triton_repo_builder.model.read.options import BuildOptions, usage
 from triton_repo_builder.model.read.source import Source
+from triton_repo_builder.repository import tensor_names
 
 NAME = "zero-shot-classification"
 KIND = Kind.TEXT
@@ -79,9 +80,9 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         name=NAME,
         head=Head(
             text=tokens.zero_shot(labels=len(names), contradiction=contradiction, entailment=entailment),
-            bind={"logits": logits.name, "places": tensors.CHUNK_INDEX},
+            bind={"logits": logits.name, "places": tensor_names.CHUNK_INDEX},
         ),
-        outputs=(TensorPlan(name=tensors.LOGITS, data_type="TYPE_FP32", dims=(-1, 2)),),
+        outputs=(TensorPlan(name=tensor_names.LOGITS, data_type="TYPE_FP32", dims=(-1, 2)),),
         reference=task.by_answer,
         texts=(TextInput(name="TEXT"), TextInput(name="LABELS", several=True)),
         encoding=Encoding(
@@ -92,7 +93,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         ),
         post=Postprocess(
             module="zero_shot_classification.py",
-            inputs=("LABELS", tensors.LOGITS),
+            inputs=("LABELS", tensor_names.LOGITS),
             outputs=OUTPUTS,
             parameters=(("multi_label", "true" if multi else "false"),),
         ),

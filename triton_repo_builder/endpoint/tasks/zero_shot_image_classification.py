@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.endpoint.plan import tensors
-from triton_repo_builder.endpoint.plan.model import Head, TensorPlan
+from triton_repo_builder.endpoint.plan.model import TensorPlan
 from triton_repo_builder.endpoint.tasks import task, zero_shot_classification
 from triton_repo_builder.endpoint.tasks.support import head_output, reference, vision
 from triton_repo_builder.endpoint.tasks.task import (
@@ -26,8 +25,10 @@ from triton_repo_builder.endpoint.tasks.task import (
     TextInput,
 )
 from triton_repo_builder.model.graph.heads import towers
+from triton_repo_builder.model.graph.parts import Head
 from triton_repo_builder.model.read.options import BuildOptions
 from triton_repo_builder.model.read.source import Source
+from triton_repo_builder.repository import tensor_names
 
 NAME = "zero-shot-image-classification"
 KIND = Kind.IMAGE_AND_TEXT
@@ -84,9 +85,9 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         name=NAME,
         head=Head(
             text=towers.similarity(),
-            bind={"logits": SCORES, "places": tensors.CHUNK_INDEX},
+            bind={"logits": SCORES, "places": tensor_names.CHUNK_INDEX},
         ),
-        outputs=(TensorPlan(name=tensors.LOGITS, data_type="TYPE_FP32", dims=(-1,)),),
+        outputs=(TensorPlan(name=tensor_names.LOGITS, data_type="TYPE_FP32", dims=(-1,)),),
         reference=task.by_answer,
         texts=(TextInput(name=LABELS, several=True),),
         encoding=Encoding(
@@ -94,7 +95,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         ),
         post=Postprocess(
             module="zero_shot_classification.py",
-            inputs=(LABELS, tensors.LOGITS),
+            inputs=(LABELS, tensor_names.LOGITS),
             outputs=OUTPUTS,
             parameters=(("multi_label", "true" if each else "false"),),
         ),

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.endpoint.golden import cases
 from triton_repo_builder.measure.bench.measure import cpu
 from triton_repo_builder.measure.bench.options import Variant
-from triton_repo_builder.repository import CASES, composition
+from triton_repo_builder.repository import CASES, cases, composition
 from triton_repo_builder.repository.config import ModelConfig
 from triton_repo_builder.repository.interface import Endpoint
 from triton_repo_builder.run.client import HttpClient, RequestFailed

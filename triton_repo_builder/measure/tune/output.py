@@ -9,8 +9,8 @@ import io
 import json
 from pathlib import Path
 
+from triton_repo_builder.base import templates
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.endpoint.render import templates
 from triton_repo_builder.measure.bench.report import png
 from triton_repo_builder.measure.bench.report.files import place
 from triton_repo_builder.measure.tune.report import MEASURED, Gain, Report, Trial

@@ -17,7 +17,6 @@ from triton_repo_builder.endpoint.render import provenance
 from triton_repo_builder.measure.tune import edit, factors
 from triton_repo_builder.measure.tune.factors import OFF, Setting, Value
 from triton_repo_builder.measure.tune.report import Report
-from triton_repo_builder.produce.write import staging, undo
 from triton_repo_builder.repository import (
     CONFIG,
     MANIFEST,
@@ -27,6 +26,7 @@ from triton_repo_builder.repository import (
     pbtxt,
 )
 from triton_repo_builder.repository.config import ModelConfig
+from triton_repo_builder.repository.journal import staging, undo
 from triton_repo_builder.repository.manifest import FileRecord
 from triton_repo_builder.repository.pbtxt import PbtxtError
 

@@ -10,8 +10,6 @@ from onnx import helper
 
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.releases import Release
-from triton_repo_builder.endpoint.plan.model import Front, Head
-from triton_repo_builder.endpoint.plan.tensors import ROW_LENGTHS
 from triton_repo_builder.model.graph import (
     loop,
     names,
@@ -22,9 +20,11 @@ from triton_repo_builder.model.graph import (
     token_sums,
 )
 from triton_repo_builder.model.graph.packing import rewrite as packing
+from triton_repo_builder.model.graph.parts import Front, Head
 from triton_repo_builder.model.graph.ragged import GROUP_SHARED
 from triton_repo_builder.model.read.signature import TensorSpec
 from triton_repo_builder.model.read.skeleton import Skeleton
+from triton_repo_builder.repository.tensor_names import ROW_LENGTHS
 
 
 def compose(

@@ -12,8 +12,8 @@ import onnx
 from onnx import TensorProto, helper
 
 from triton_repo_builder.base import dtypes
-from triton_repo_builder.endpoint.plan.model import Front
 from triton_repo_builder.model.graph import names
+from triton_repo_builder.model.graph.parts import Front
 from triton_repo_builder.model.graph.ragged import (
     GROUP_END,
     GROUP_ROWS,

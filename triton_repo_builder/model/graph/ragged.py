@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from triton_repo_builder.endpoint.plan.model import Front, Rows
-from triton_repo_builder.endpoint.plan.tensors import (
+from triton_repo_builder.model.graph.parts import Front, Rows
+from triton_repo_builder.repository.tensor_names import (
     CHUNK_INDEX,
     CHUNK_SEPARATOR,
     LENGTHS,

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from triton_repo_builder.base import files
 from triton_repo_builder.base.files import File
-from triton_repo_builder.produce.write import ownership, staging, swap
+from triton_repo_builder.produce.write import ownership
 from triton_repo_builder.repository import MANIFEST, Manifest
+from triton_repo_builder.repository.journal import staging, swap
 from triton_repo_builder.repository.manifest import FileRecord
 
 SMALL = 1_000_000

@@ -11,9 +11,10 @@ from triton_repo_builder import repository
 from triton_repo_builder.base import files, transfer
 from triton_repo_builder.base.errors import TrbError
 from triton_repo_builder.base.files import File
-from triton_repo_builder.produce.write import ownership, staging, swap
+from triton_repo_builder.produce.write import ownership
 from triton_repo_builder.produce.write.built import BuiltEndpoint
 from triton_repo_builder.repository import Manifest
+from triton_repo_builder.repository.journal import staging, swap
 from triton_repo_builder.repository.manifest import FileRecord
 
 TEXT = (".pbtxt", ".json", ".txt", ".py")

@@ -12,8 +12,7 @@ from typing import Any
 from triton_repo_builder import repository
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.endpoint.golden import cases
-from triton_repo_builder.repository import pbtxt
+from triton_repo_builder.repository import cases, pbtxt
 from triton_repo_builder.repository.interface import Endpoint, Tensor
 from triton_repo_builder.run.client import NOT_IN_JSON, HttpClient, sample_inputs
 

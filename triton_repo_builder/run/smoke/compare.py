@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from triton_repo_builder.endpoint.golden import cases
+from triton_repo_builder.repository import cases
 from triton_repo_builder.repository.interface import Tensor
 from triton_repo_builder.run.client.codec import Array, wire_type
 from triton_repo_builder.run.smoke.attempt import Mismatch, Seen

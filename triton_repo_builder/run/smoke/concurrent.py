@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from threading import Event
 
-from triton_repo_builder.endpoint.golden import cases
+from triton_repo_builder.repository import cases
 from triton_repo_builder.run.client import RequestFailed, statistics
 from triton_repo_builder.run.client.codec import Array
 from triton_repo_builder.run.client.statistics import ModelCounters

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from triton_repo_builder.endpoint.golden import cases
+from triton_repo_builder.repository import cases
 from triton_repo_builder.run.client import RequestFailed
 from triton_repo_builder.run.client.codec import Array
 from triton_repo_builder.run.smoke.session import (

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from triton_repo_builder.endpoint.golden import cases
+from triton_repo_builder.repository import cases
 from triton_repo_builder.repository.interface import Endpoint
 from triton_repo_builder.run.client import RequestFailed, sample_inputs
 from triton_repo_builder.run.client.codec import Array, wire_type

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from triton_repo_builder.base import releases
-from triton_repo_builder.endpoint.golden import cases
-from triton_repo_builder.repository import composition
+from triton_repo_builder.repository import cases, composition
 from triton_repo_builder.repository.interface import Endpoint
 from triton_repo_builder.run.client import NOT_IN_JSON, HttpClient
 from triton_repo_builder.run.client.codec import Array, encode_binary, encode_json

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.endpoint.golden import cases
-from triton_repo_builder.repository import CONFIG, MANIFEST, Model, Repository, composition
+from triton_repo_builder.repository import CONFIG, MANIFEST, Model, Repository, cases, composition
 from triton_repo_builder.repository.interface import Endpoint
 from triton_repo_builder.repository.manifest import VersionEntry
 from triton_repo_builder.run.client import HttpClient

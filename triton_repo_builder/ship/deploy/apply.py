@@ -16,9 +16,10 @@ from triton_repo_builder import repository
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, Exit, TrbError
 from triton_repo_builder.base.text import counted
-from triton_repo_builder.produce.write import between, install, ownership, recovery, staging
+from triton_repo_builder.produce.write import install, ownership
 from triton_repo_builder.repository import integrity
 from triton_repo_builder.repository.integrity import Altered, Disagreement
+from triton_repo_builder.repository.journal import between, recovery, staging
 from triton_repo_builder.run import smoke
 from triton_repo_builder.run.client import HttpClient, RequestFailed
 from triton_repo_builder.run.serve.loading import load_unload

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, Exit, TrbError
-from triton_repo_builder.produce.write import staging
+from triton_repo_builder.repository.journal import staging
 from triton_repo_builder.run import smoke
 from triton_repo_builder.run.client import RequestFailed
 from triton_repo_builder.ship import stores

@@ -21,9 +21,9 @@ from pathlib import Path
 from triton_repo_builder import repository
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.produce.write import versions
-from triton_repo_builder.produce.write.undo import Keep
 from triton_repo_builder.repository import CONFIG, Manifest, manifest, pbtxt
 from triton_repo_builder.repository.config import ModelConfig
+from triton_repo_builder.repository.journal.undo import Keep
 from triton_repo_builder.run import smoke
 from triton_repo_builder.run.client import HttpClient, RequestFailed, ready_versions
 from triton_repo_builder.run.serve.loading import load_unload

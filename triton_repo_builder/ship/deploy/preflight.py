@@ -14,9 +14,10 @@ from pathlib import Path
 from triton_repo_builder import repository
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.produce.write import staging, versions
+from triton_repo_builder.produce.write import versions
 from triton_repo_builder.repository import manifest
 from triton_repo_builder.repository.importable import CACHE
+from triton_repo_builder.repository.journal import staging
 from triton_repo_builder.run import smoke
 from triton_repo_builder.run.serve.engine import ServeOptions
 from triton_repo_builder.ship.deploy import promote

@@ -11,11 +11,12 @@ from pathlib import Path
 from triton_repo_builder import repository
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.produce.write import ownership, undo, versions
-from triton_repo_builder.produce.write.undo import Keep
+from triton_repo_builder.produce.write import ownership, versions
 from triton_repo_builder.repository import CONFIG, MANIFEST, SHARED, Manifest, integrity, manifest
 from triton_repo_builder.repository.content import paths as paths_of
 from triton_repo_builder.repository.integrity import NotAsBuilt
+from triton_repo_builder.repository.journal import undo
+from triton_repo_builder.repository.journal.undo import Keep
 from triton_repo_builder.repository.manifest import FileRecord
 
 

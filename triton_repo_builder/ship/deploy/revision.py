@@ -10,8 +10,8 @@ from pathlib import Path
 from triton_repo_builder import repository
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.produce.write import staging
 from triton_repo_builder.repository import integrity, manifest
+from triton_repo_builder.repository.journal import staging
 from triton_repo_builder.ship import stores
 from triton_repo_builder.ship.deploy import snapshot
 from triton_repo_builder.ship.stores import external_weights

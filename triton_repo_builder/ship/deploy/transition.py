@@ -9,8 +9,9 @@ from pathlib import Path
 from triton_repo_builder import repository
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.produce.write import between, install, ownership
+from triton_repo_builder.produce.write import install, ownership
 from triton_repo_builder.repository import CONFIG, MANIFEST, Manifest
+from triton_repo_builder.repository.journal import between
 from triton_repo_builder.repository.manifest import EndpointEntry
 from triton_repo_builder.run import smoke
 from triton_repo_builder.run.client import HttpClient, RequestFailed, ready_versions

@@ -11,7 +11,7 @@ from typing import Any
 from triton_repo_builder import check, repository
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.produce.write import between, recovery, staging, turn
+from triton_repo_builder.repository.journal import between, recovery, staging, turn
 from triton_repo_builder.ship.stores import retention, signature
 from triton_repo_builder.ship.stores.az import AzureStore
 from triton_repo_builder.ship.stores.gs import GoogleStore

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.produce.write import staging
+from triton_repo_builder.repository.journal import staging
 from triton_repo_builder.run.serve.engine import Opened
 from triton_repo_builder.ship import stores
 from triton_repo_builder.ship.stores import Location

@@ -15,8 +15,8 @@ from pathlib import Path
 from triton_repo_builder import check, repository
 from triton_repo_builder.base import process
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.produce.write import staging
 from triton_repo_builder.repository import Manifest
+from triton_repo_builder.repository.journal import staging
 from triton_repo_builder.ship.vcs import gate, large_files, read_back, scratch, target_branch
 from triton_repo_builder.ship.vcs.git import Git, failed_hook, lfs_settings, refused, top_level
 from triton_repo_builder.ship.vcs.target_branch import Target

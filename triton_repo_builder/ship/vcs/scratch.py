@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from triton_repo_builder.base import files
-from triton_repo_builder.produce.write import staging
+from triton_repo_builder.repository.journal import staging
 from triton_repo_builder.ship.vcs.git import Git
 
 PREFIX = "trb-commit-"

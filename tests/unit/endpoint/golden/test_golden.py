@@ -14,23 +14,20 @@ import tiny_onnx as t
 
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.endpoint import tasks
-from triton_repo_builder.endpoint.golden import (
-    cases,
-    original,
-    tolerance,
-)
+from triton_repo_builder.endpoint.golden import original, tolerance
 from triton_repo_builder.endpoint.golden import (
     tensor as golden_tensor,
 )
 from triton_repo_builder.endpoint.golden import (
     text as golden_text,
 )
-from triton_repo_builder.endpoint.golden.cases import Case, CaseTensor
 from triton_repo_builder.endpoint.tasks.support.examples import SINGLE
 from triton_repo_builder.endpoint.tasks.task import OriginalRun
 from triton_repo_builder.model.graph import reader, session
 from triton_repo_builder.model.read.options import BuildOptions
 from triton_repo_builder.produce import build
+from triton_repo_builder.repository import cases
+from triton_repo_builder.repository.cases import Case, CaseTensor
 
 
 def case(*data: float, datatype: str = "FP32") -> Case:

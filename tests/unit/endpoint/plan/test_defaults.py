@@ -11,9 +11,9 @@ from triton_repo_builder.base import hardware, process
 from triton_repo_builder.base.hardware import Gpu, Hardware
 from triton_repo_builder.endpoint.plan import defaults
 from triton_repo_builder.endpoint.plan.defaults import ModelFacts
-from triton_repo_builder.endpoint.plan.model import Rows
 from triton_repo_builder.endpoint.plan.reasons import Why, because
 from triton_repo_builder.endpoint.tasks.task import Kind
+from triton_repo_builder.model.graph.parts import Rows
 from triton_repo_builder.model.read.options import BuildOptions
 
 CPU = Hardware(cores=6, gpus=())

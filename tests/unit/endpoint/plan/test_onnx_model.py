@@ -16,13 +16,7 @@ from triton_repo_builder.base.hardware import Hardware
 from triton_repo_builder.endpoint.plan import defaults, onnx_model
 from triton_repo_builder.endpoint.plan import tensor as plan_tensor
 from triton_repo_builder.endpoint.plan.defaults import ModelFacts
-from triton_repo_builder.endpoint.plan.model import (
-    DynamicBatching,
-    Head,
-    TensorPlan,
-    WarmupInput,
-    between,
-)
+from triton_repo_builder.endpoint.plan.model import DynamicBatching, TensorPlan, WarmupInput, between
 from triton_repo_builder.endpoint.tasks import tensor
 from triton_repo_builder.endpoint.tasks.task import (
     Encoding,
@@ -31,6 +25,7 @@ from triton_repo_builder.endpoint.tasks.task import (
     TaskPlan,
     TextInput,
 )
+from triton_repo_builder.model.graph.parts import Head
 from triton_repo_builder.model.read.options import BuildOptions
 from triton_repo_builder.model.read.signature import ModelSignature, TensorSpec, batchability
 

@@ -9,7 +9,7 @@ import pytest
 from triton_repo_builder.base import hardware
 from triton_repo_builder.base.hardware import Gpu, Hardware
 from triton_repo_builder.endpoint.plan import text_memory, text_padding
-from triton_repo_builder.endpoint.plan.model import Rows
+from triton_repo_builder.model.graph.parts import Rows
 from triton_repo_builder.model.read.options import BuildOptions
 from triton_repo_builder.produce import build
 

@@ -18,11 +18,11 @@ from onnx import TensorProto
 from triton_repo_builder.base import releases
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.endpoint import tasks
-from triton_repo_builder.endpoint.plan import tensors
 from triton_repo_builder.endpoint.tasks import audio_classification, speech_recognition
 from triton_repo_builder.endpoint.tasks.task import TaskPlan
 from triton_repo_builder.model.graph import compose, reader
 from triton_repo_builder.model.read.options import BuildOptions
+from triton_repo_builder.repository import tensor_names
 from triton_repo_builder.runtime.answers import speech_recognition as served
 
 
@@ -247,7 +247,7 @@ def test_the_likeliest_token_of_each_moment(dtype: int, tmp_path: Path) -> None:
     kind = np.float16 if dtype == TensorProto.FLOAT16 else np.float32
     feed = {"input_values": np.random.default_rng(1).normal(size=(3, 4_000)).astype(kind)}
     logits = onnxruntime.InferenceSession(str(folder / "model.onnx")).run(None, feed)[0]
-    got = onnxruntime.InferenceSession(str(folder / "composed.onnx")).run([tensors.IDS], feed)[0]
+    got = onnxruntime.InferenceSession(str(folder / "composed.onnx")).run([tensor_names.IDS], feed)[0]
     assert got.dtype == np.int32
     np.testing.assert_array_equal(got, logits.argmax(axis=-1))
 

@@ -20,7 +20,6 @@ from onnx import TensorProto, helper
 from triton_repo_builder.base import releases
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.endpoint import tasks
-from triton_repo_builder.endpoint.plan.tensors import IMAGE_SIZE
 from triton_repo_builder.endpoint.tasks import object_detection
 from triton_repo_builder.endpoint.tasks.support import detections
 from triton_repo_builder.model.graph import compose, reader
@@ -28,6 +27,7 @@ from triton_repo_builder.model.graph.heads.detection import Selection
 from triton_repo_builder.model.read import image_processor, image_reference
 from triton_repo_builder.model.read.options import BuildOptions
 from triton_repo_builder.produce.build import Build, build
+from triton_repo_builder.repository.tensor_names import IMAGE_SIZE
 from triton_repo_builder.runtime import image_letterbox
 from triton_repo_builder.runtime.image_pixels import Pixels
 

@@ -17,11 +17,11 @@ from PIL import Image
 
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.endpoint import tasks
-from triton_repo_builder.endpoint.golden import cases
 from triton_repo_builder.endpoint.tasks import semantic_segmentation
 from triton_repo_builder.model.graph import reader
 from triton_repo_builder.model.read.options import BuildOptions
 from triton_repo_builder.produce.build import Build
+from triton_repo_builder.repository import cases
 from triton_repo_builder.runtime.answers import semantic_segmentation as served
 
 LABELS = {"0": "sky", "1": "road", "2": "Fußweg", "3": "tree"}

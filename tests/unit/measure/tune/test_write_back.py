@@ -14,8 +14,8 @@ from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.files import load_toml
 from triton_repo_builder.measure.tune import write_back
 from triton_repo_builder.measure.tune.report import Report
-from triton_repo_builder.produce.write import recovery
 from triton_repo_builder.repository import content, integrity
+from triton_repo_builder.repository.journal import recovery
 
 SOURCE = Path(__file__).resolve().parents[4] / "model_repository"
 

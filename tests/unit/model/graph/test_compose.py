@@ -17,9 +17,9 @@ from onnx import helper
 
 from triton_repo_builder.base import releases
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.endpoint.plan.model import Head
 from triton_repo_builder.model.graph import compose, reader
 from triton_repo_builder.model.graph.heads import pooling
+from triton_repo_builder.model.graph.parts import Head
 from triton_repo_builder.model.read import skeleton
 
 IDS = np.array([[2, 5, 9, 3], [2, 7, 3, 0]])

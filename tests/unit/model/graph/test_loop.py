@@ -20,12 +20,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from triton_repo_builder.base import releases
-from triton_repo_builder.endpoint.plan import tensors, text_padding
-from triton_repo_builder.endpoint.plan.model import Head, Rows
+from triton_repo_builder.endpoint.plan import text_padding
 from triton_repo_builder.model.graph import compose, ragged
+from triton_repo_builder.model.graph.parts import Head, Rows
 from triton_repo_builder.model.read import skeleton
 from triton_repo_builder.model.read.options import BuildOptions
 from triton_repo_builder.produce import build
+from triton_repo_builder.repository import tensor_names
 
 MODELS = Path(__file__).parents[3] / "data" / "models"
 LOOPS = (Rows.GROUPS, Rows.SINGLE)
@@ -46,10 +47,10 @@ def opened(model: bytes, weights: Path, folder: Path) -> Run:
 
     def run(rows: list[list[int]]) -> dict[str, npt.NDArray[Any]]:
         feed: dict[str, npt.NDArray[Any]] = {
-            tensors.TOKENS: np.array([token for row in rows for token in row], np.int32),
-            tensors.LENGTHS: np.array([[len(row)] for row in rows], np.float32),
+            tensor_names.TOKENS: np.array([token for row in rows for token in row], np.int32),
+            tensor_names.LENGTHS: np.array([[len(row)] for row in rows], np.float32),
         }
-        feed[tensors.TYPES] = np.zeros_like(feed[tensors.TOKENS])
+        feed[tensor_names.TYPES] = np.zeros_like(feed[tensor_names.TOKENS])
         taken = {name: array for name, array in feed.items() if name in names}
         return dict(zip(outputs, session.run(None, taken), strict=True))
 

@@ -15,8 +15,6 @@ import tiny_onnx as t
 from onnx import helper
 
 from triton_repo_builder.base import releases
-from triton_repo_builder.endpoint.plan import tensors
-from triton_repo_builder.endpoint.plan.model import Head, Rows
 from triton_repo_builder.model.graph import (
     compose,
     names,
@@ -24,12 +22,14 @@ from triton_repo_builder.model.graph import (
     walk,
 )
 from triton_repo_builder.model.graph.heads import pooling
+from triton_repo_builder.model.graph.parts import Head, Rows
 from triton_repo_builder.model.read import skeleton
+from triton_repo_builder.repository import tensor_names
 
 ROWS = [[2, 5, 9, 3], [2, 7, 3], [4]]
 TYPES = [[0, 0, 1, 1], [0, 1, 1], [0]]
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-OURS = (*tensors.FRONT, "embedding", "trb/front/rows", "trb/hidden32", "trb/user/trb_tokens", "TEXT")
+OURS = (*tensor_names.FRONT, "embedding", "trb/front/rows", "trb/hidden32", "trb/user/trb_tokens", "TEXT")
 
 
 def check(path: Path, output: str = "last_hidden_state") -> onnx.ModelProto:
@@ -53,11 +53,15 @@ def composed(path: Path, output: str, rows: Rows) -> onnx.ModelProto:
     shutil.copyfile(path, folder / "weights.onnx")
     onnx.checker.check_model(str(folder / "model.onnx"), full_check=True)
     served = onnxruntime.InferenceSession(str(folder / "model.onnx"))
-    assert [item.name for item in served.get_inputs()] == [tensors.TOKENS, tensors.LENGTHS, tensors.TYPES]
+    assert [item.name for item in served.get_inputs()] == [
+        tensor_names.TOKENS,
+        tensor_names.LENGTHS,
+        tensor_names.TYPES,
+    ]
     given = {
-        tensors.TOKENS: np.array([token for row in ROWS for token in row], np.int32),
-        tensors.TYPES: np.array([kind for row in TYPES for kind in row], np.int32),
-        tensors.LENGTHS: np.array([[len(row)] for row in ROWS], np.float32),
+        tensor_names.TOKENS: np.array([token for row in ROWS for token in row], np.int32),
+        tensor_names.TYPES: np.array([kind for row in TYPES for kind in row], np.int32),
+        tensor_names.LENGTHS: np.array([[len(row)] for row in ROWS], np.float32),
     }
     found = served.run(["embedding"], given)[0]
     original = onnxruntime.InferenceSession(str(path))
@@ -81,11 +85,11 @@ def test_an_output_called_like_one_of_ours(ours: str, tmp_path: Path) -> None:
 
 def test_all_names_at_once(tmp_path: Path) -> None:
     mine = ("words", "table", "context", "mixed", "kinds", "total")
-    renamed = tuple(zip(mine, (*tensors.FRONT, "embedding", "trb2/x"), strict=True))
+    renamed = tuple(zip(mine, (*tensor_names.FRONT, "embedding", "trb2/x"), strict=True))
     check(tiny.text_model(tmp_path / "m.onnx", names=renamed))
 
 
-@pytest.mark.parametrize("ours", [*tensors.FRONT, "embedding"])
+@pytest.mark.parametrize("ours", [*tensor_names.FRONT, "embedding"])
 def test_before_ir_4_an_initializer_that_is_an_input(ours: str, tmp_path: Path) -> None:
     path = tiny.text_model(tmp_path / "m.onnx", ir_version=3, opset=11, names=[("table", ours)])
     model = onnx.load(path)
@@ -95,7 +99,7 @@ def test_before_ir_4_an_initializer_that_is_an_input(ours: str, tmp_path: Path) 
     check(path)
 
 
-@pytest.mark.parametrize("ours", [*tensors.FRONT, "embedding", "trb/front/rows"])
+@pytest.mark.parametrize("ours", [*tensor_names.FRONT, "embedding", "trb/front/rows"])
 def test_names_within_branches_and_loops(ours: str, tmp_path: Path) -> None:
     """The user's last node becomes a condition in a loop, each with inner tensors called like ours."""
     path = tiny.text_model(tmp_path / "m.onnx")

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from triton_repo_builder.base import releases
-from triton_repo_builder.endpoint.plan import tensors
-from triton_repo_builder.endpoint.plan.model import Head, Rows
 from triton_repo_builder.model.graph import compose, ragged
 from triton_repo_builder.model.graph.heads import pooling as heads_pooling
+from triton_repo_builder.model.graph.parts import Head, Rows
 from triton_repo_builder.model.read import skeleton
+from triton_repo_builder.repository import tensor_names
 
 INT32, INT64 = TensorProto.INT32, TensorProto.INT64
 WANTED = [("input_ids", INT64), ("attention_mask", INT64), ("token_type_ids", INT32), ("position_ids", INT64)]
@@ -43,11 +43,11 @@ def session(
 def feed(rows: list[list[int]], kinds: list[list[int]] | None = None) -> dict[str, Any]:
     """Rows as Triton hands them over: end to end, with one length each."""
     values: dict[str, Any] = {
-        tensors.TOKENS: np.array([token for row in rows for token in row], np.int32),
-        tensors.LENGTHS: np.array([[len(row)] for row in rows], np.float32),
+        tensor_names.TOKENS: np.array([token for row in rows for token in row], np.int32),
+        tensor_names.LENGTHS: np.array([[len(row)] for row in rows], np.float32),
     }
     if kinds is not None:
-        values[tensors.TYPES] = np.array([kind for row in kinds for kind in row], np.int32)
+        values[tensor_names.TYPES] = np.array([kind for row in kinds for kind in row], np.int32)
     return values
 
 
@@ -113,7 +113,7 @@ def test_answers_are_those_of_the_original_graph(
     (tmp_path / "ragged.onnx").write_bytes(content)
     plain = onnxruntime.InferenceSession(str(tmp_path / "plain.onnx"))
     served = onnxruntime.InferenceSession(str(tmp_path / "ragged.onnx"))
-    assert [item.name for item in served.get_inputs()] == [tensors.TOKENS, tensors.LENGTHS]
+    assert [item.name for item in served.get_inputs()] == [tensor_names.TOKENS, tensor_names.LENGTHS]
     texts = [[2, 5, 3], [2, 3], [2, 7, 8, 9, 11, 3], [4]]
     together = served.run(None, feed(texts))[0]
     for number, row in enumerate(texts):
@@ -135,5 +135,5 @@ def test_a_mask_that_only_the_head_needs_comes_from_the_front(tmp_path: Path, ro
     )
     (tmp_path / "served.onnx").write_bytes(content)
     served = onnxruntime.InferenceSession(str(tmp_path / "served.onnx"))
-    assert [item.name for item in served.get_inputs()] == [tensors.TOKENS, tensors.LENGTHS]
+    assert [item.name for item in served.get_inputs()] == [tensor_names.TOKENS, tensor_names.LENGTHS]
     assert served.run(None, feed([[2, 3], [4]]))[0].shape == (2, 8)

@@ -10,8 +10,8 @@ import tiny_onnx as t
 from onnx import helper, numpy_helper
 
 from triton_repo_builder.base import releases
-from triton_repo_builder.endpoint.plan.model import Rows
 from triton_repo_builder.model.graph import compose, ragged, residual, walk
+from triton_repo_builder.model.graph.parts import Rows
 from triton_repo_builder.model.read import skeleton
 
 WIDE = 16

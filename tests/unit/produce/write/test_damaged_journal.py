@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.produce.write import recovery, seal, staging, swap
+from triton_repo_builder.repository.journal import recovery, seal, staging, swap
 
 SWAP = {"created": False, "names": ["a"], "replaced": ["a"], "fresh": {}}
 

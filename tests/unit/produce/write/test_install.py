@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.produce.write import install, swap
+from triton_repo_builder.produce.write import install
 from triton_repo_builder.produce.write.install import Piece
 from triton_repo_builder.repository import Manifest, manifest
+from triton_repo_builder.repository.journal import swap
 
 
 def state(files: dict[str, str]) -> dict[str, Piece]:

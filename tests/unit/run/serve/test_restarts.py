@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.produce.write import staging
+from triton_repo_builder.repository.journal import staging
 from triton_repo_builder.run.client import Urls
 from triton_repo_builder.run.serve import restarts
 from triton_repo_builder.run.serve.engine import ServeOptions

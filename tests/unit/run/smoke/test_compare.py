@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from triton_repo_builder.endpoint.golden.cases import Case, CaseTensor, record
+from triton_repo_builder.repository.cases import Case, CaseTensor, record
 from triton_repo_builder.repository.interface import Tensor
 from triton_repo_builder.run.smoke import compare
 from triton_repo_builder.run.smoke.attempt import Mismatch

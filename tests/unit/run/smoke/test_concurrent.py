@@ -8,8 +8,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from triton_repo_builder.endpoint.golden import cases
-from triton_repo_builder.endpoint.golden.cases import Case, CaseFile, Tolerance
+from triton_repo_builder.repository import cases
+from triton_repo_builder.repository.cases import Case, CaseFile, Tolerance
 from triton_repo_builder.repository.interface import Endpoint, Tensor
 from triton_repo_builder.run.client import HttpClient
 from triton_repo_builder.run.client.codec import Array

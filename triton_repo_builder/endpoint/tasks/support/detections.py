@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.endpoint.plan.tensors import IMAGE_SIZE
 from triton_repo_builder.endpoint.tasks.support.reference import sigmoid, softmax
 from triton_repo_builder.endpoint.tasks.task import Arrays
 from triton_repo_builder.model.graph.heads.detection import Selection
+from triton_repo_builder.repository.tensor_names import IMAGE_SIZE
 
 Array = npt.NDArray[Any]
 CLOSE = 1e-3

@@ -13,9 +13,9 @@ import numpy as np
 
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.text import counted
-from triton_repo_builder.endpoint.golden import cases
 from triton_repo_builder.measure.bench.options import Options
 from triton_repo_builder.measure.bench.target import Target
+from triton_repo_builder.repository import cases
 from triton_repo_builder.run.client import NOT_IN_JSON, RequestFailed, sample_inputs
 from triton_repo_builder.run.client.codec import Array, encode_binary, encode_json
 from triton_repo_builder.run.client.grpc import encode_request

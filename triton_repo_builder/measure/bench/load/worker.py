@@ -1,6 +1,6 @@
 """A client process; it ends with the socket.
 
-    python -m triton_repo_builder.measure.bench.load.worker SOCKET
+python -m triton_repo_builder.measure.bench.load.worker SOCKET
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import Protocol
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.measure.bench.report import csv, html, json, png
 from triton_repo_builder.measure.bench.report.report import BenchReport
-from triton_repo_builder.produce.write import staging
+from triton_repo_builder.repository.journal import staging
 
 
 class Format(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 
-from triton_repo_builder.endpoint.render import templates
+from triton_repo_builder.base import templates
 from triton_repo_builder.measure.bench.report import png, table
 from triton_repo_builder.measure.bench.report.report import BenchReport
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from triton_repo_builder.endpoint.plan import tensors
 from triton_repo_builder.model.graph.heads.pooling import ACTIVATIONS, finished
+from triton_repo_builder.repository import tensor_names
 
 POOLINGS = ("cls", "mean", "pooler")
 
@@ -40,8 +40,8 @@ def places(*, labels: int, shape: tuple[int, ...]) -> str:
     """logits [batch, labels, rows, columns] → the same in single precision: the label map comes after."""
     rows, columns = (size if size > 0 else axis for size, axis in zip(shape, "RC", strict=True))
     sizes = f"[B, {labels}, {rows}, {columns}]"
-    return f"""segment_image (float{sizes} logits) => (float{sizes} {tensors.SCORES}) {{
-    {tensors.SCORES} = Cast <to = 1> (logits)
+    return f"""segment_image (float{sizes} logits) => (float{sizes} {tensor_names.SCORES}) {{
+    {tensor_names.SCORES} = Cast <to = 1> (logits)
 }}"""
 
 

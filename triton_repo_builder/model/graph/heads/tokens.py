@@ -6,7 +6,7 @@ endpoint's answer of them.
 
 from __future__ import annotations
 
-from triton_repo_builder.endpoint.plan.tensors import ENDS, IDS, LOGITS, SCORES, STARTS
+from triton_repo_builder.repository.tensor_names import ENDS, IDS, LOGITS, SCORES, STARTS
 
 
 def token_classification(labels: int) -> str:

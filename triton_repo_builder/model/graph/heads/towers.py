@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from triton_repo_builder.endpoint.plan.tensors import LOGITS
+from triton_repo_builder.repository.tensor_names import LOGITS
 
 
 def similarity() -> str:

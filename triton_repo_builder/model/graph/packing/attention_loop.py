@@ -14,9 +14,9 @@ from __future__ import annotations
 import onnx
 from onnx import TensorProto, helper
 
-from triton_repo_builder.endpoint.plan.tensors import ROW_LENGTHS
 from triton_repo_builder.model.graph.packing.attention import Attention, Operand
 from triton_repo_builder.model.graph.packing.emit import Constants, Nodes
+from triton_repo_builder.repository.tensor_names import ROW_LENGTHS
 
 NEEDED_OPSET = 13
 """``Loop`` carries a sequence."""

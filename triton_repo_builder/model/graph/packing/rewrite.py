@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import onnx
 from onnx import TensorProto, helper
 
-from triton_repo_builder.endpoint.plan.tensors import ROW_LENGTHS
 from triton_repo_builder.model.graph import names, reader, walk
 from triton_repo_builder.model.graph.packing import tokenwise
 from triton_repo_builder.model.graph.packing.attention import FLOATS, Attention
@@ -26,6 +25,7 @@ from triton_repo_builder.model.graph.packing.facts import TOKENS
 from triton_repo_builder.model.graph.packing.layout import Layout
 from triton_repo_builder.model.graph.packing.tokenwise import LEAD
 from triton_repo_builder.model.read.skeleton import Skeleton
+from triton_repo_builder.repository.tensor_names import ROW_LENGTHS
 
 PLACES, COLUMNS, WIDE = "places", "columns", "wide_places"
 """Row and place in it of each token, INT64 [tokens, 2]; the place alone; of each place in a padded row its

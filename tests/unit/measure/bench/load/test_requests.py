@@ -13,18 +13,18 @@ from bench_values import TEXT, target
 
 from triton_repo_builder.base.dtypes import pattern
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.endpoint.golden.cases import (
-    Case,
-    CaseFile,
-    CaseTensor,
-    Tolerance,
-)
 from triton_repo_builder.measure.bench.level import shares
 from triton_repo_builder.measure.bench.load import requests as load_requests
 from triton_repo_builder.measure.bench.options import (
     Options,
     Shape,
     processes,
+)
+from triton_repo_builder.repository.cases import (
+    Case,
+    CaseFile,
+    CaseTensor,
+    Tolerance,
 )
 from triton_repo_builder.repository.interface import Tensor
 

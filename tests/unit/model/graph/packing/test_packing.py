@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
-from triton_repo_builder.endpoint.plan.tensors import ROW_LENGTHS
 from triton_repo_builder.model.graph import per_row, reader, token_sums, walk
 from triton_repo_builder.model.graph.packing import rewrite
 from triton_repo_builder.model.read import skeleton
+from triton_repo_builder.repository.tensor_names import ROW_LENGTHS
 
 MODELS = Path(__file__).parents[4] / "data" / "models"
 EXPORTS = [

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.produce.write import staging
+from triton_repo_builder.repository.journal import staging
 
 PATIENCE = 1800.0
 """Seconds: ten builds, each of which has gigabytes to copy."""

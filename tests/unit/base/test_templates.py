@@ -1,7 +1,7 @@
 import jinja2
 import pytest
 
-from triton_repo_builder.endpoint.render import templates
+from triton_repo_builder.base import templates
 
 
 def test_templates_fail_on_a_name_that_is_not_there() -> None:

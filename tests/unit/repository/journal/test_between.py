@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.produce.write import between, recovery, seal, staging
+from triton_repo_builder.repository.journal import between, recovery, seal, staging
 
 OLD, MIDDLE, NEW = "old manifest", "one between", "new manifest"
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from triton_repo_builder.base.dtypes import BY_WIRE, pattern
-from triton_repo_builder.endpoint.golden import cases
-from triton_repo_builder.endpoint.golden.cases import (
+from triton_repo_builder.repository import cases
+from triton_repo_builder.repository.cases import (
     Case,
     CaseFile,
     CaseTensor,

@@ -12,7 +12,7 @@ import tiny
 
 from triton_repo_builder import repository
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.run.serve import verified
+from triton_repo_builder.check import verified
 
 
 @pytest.fixture

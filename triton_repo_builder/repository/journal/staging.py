@@ -17,7 +17,7 @@ from pathlib import Path
 
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.produce.write import seal
+from triton_repo_builder.repository.journal import seal
 
 OLD = ".old"
 """Subfolder of a staging folder for files moved out of the repository, which may have to go back."""

@@ -10,7 +10,7 @@ import tiny
 
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import TrbError
-from triton_repo_builder.produce.write import recovery, seal, staging, undo
+from triton_repo_builder.repository.journal import recovery, seal, staging, undo
 
 
 class Killed(BaseException):

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.produce.write import seal, staging
 from triton_repo_builder.repository import MANIFEST
+from triton_repo_builder.repository.journal import seal, staging
 
 
 def mark(stage: Path, endpoint: str, whole: Collection[str]) -> None:

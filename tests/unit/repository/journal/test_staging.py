@@ -15,7 +15,7 @@ import pytest
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.files import File
-from triton_repo_builder.produce.write import staging
+from triton_repo_builder.repository.journal import staging
 
 
 def test_content_and_sources_are_described_alike(tmp_path: Path) -> None:

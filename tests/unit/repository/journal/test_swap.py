@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.cli import group
-from triton_repo_builder.produce.write import recovery, staging, swap
+from triton_repo_builder.repository.journal import recovery, staging, swap
 
 NAMES = ("a", "b", "gone", "manifest.json")
 
@@ -84,7 +84,7 @@ UNDONE = "a trb that was killed had left the repository half replaced: it is as 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from triton_repo_builder.produce.write import recovery, staging, swap
+from triton_repo_builder.repository.journal import recovery, staging, swap
 
 output, step, after, names = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "after", sys.argv[4:]
 rename, calls = Path.rename, 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.produce.write import between, staging, swap, undo
+from triton_repo_builder.repository.journal import between, staging, swap, undo
 
 
 def recover(repository: Path, *, write: bool = True) -> tuple[str, ...]:

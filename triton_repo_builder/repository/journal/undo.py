@@ -16,7 +16,7 @@ from pathlib import Path
 
 from triton_repo_builder.base import files, transfer
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.produce.write import seal, staging
+from triton_repo_builder.repository.journal import seal, staging
 
 BEFORE = "before"
 """Subfolder of the staging folder: the files as they were."""
