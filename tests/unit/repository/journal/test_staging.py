@@ -86,7 +86,7 @@ def left(output: Path, *, age: float = 3600, old: bool = False) -> Path:
     """A staging folder as a build that was killed ``age`` seconds ago leaves it."""
     killed = (
         "import os, signal, sys; from pathlib import Path\n"
-        "from triton_repo_builder.produce.write import staging\n"
+        "from triton_repo_builder.repository.journal import staging\n"
         "with staging.staging(Path(sys.argv[1])) as stage:\n"
         "    (stage / 'weights').write_bytes(b'x' * 1000)\n"
         "    print(stage, flush=True)\n"

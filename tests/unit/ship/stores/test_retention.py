@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.stores.test_bucket import Memory, changed, ignore
+from tests.unit.ship.stores.test_bucket import Memory, changed, ignore
 
 from tests.support import keys
 from triton_repo_builder.base.errors import Code, TrbError
