@@ -442,7 +442,7 @@ def test_the_generated_client_sends_files(
 
 @pytest.mark.parametrize("name", ["detr", "yolo"])
 def test_objects_are_the_same_alone_and_in_a_batch(name: str, client: GrpcClient, files: list[bytes]) -> None:
-    """Which ones are right, the golden cases prove, and tests/unit/tasks/test_object_detection.py."""
+    """Which are right, the golden cases prove, and tests/unit/endpoint/tasks/test_object_detection.py."""
     together = ask(client, name, files)
     alone = [client.infer(name, request([data])) for data in files]
     assert together["count"].min() < together["count"].max()

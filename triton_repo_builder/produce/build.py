@@ -1,6 +1,6 @@
 """``trb build``: read → choose the task → record the original's answers → plan → render → check.
 
-Nothing is written here; ``write/publish.py`` does that.
+Nothing is written here; ``produce/write/publish.py`` does that.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from triton_repo_builder.repository.manifest import Manifest
 from triton_repo_builder.repository.manifest import read as read_manifest
 
 SHARED = "shared"
-"""Subfolder of a version: its own copy of the files outside of version folders (``write/versions.py``)."""
+"""Subfolder of a version: its own copy of the files outside of version folders."""
 VERSION = re.compile(r"0|[1-9][0-9]*")
 _NO_UTF8 = re.compile("[\udc80-\udcff]")
 PIPE = "a pipe, a socket or a device, not a file: whoever reads it, Triton too, may wait for ever"

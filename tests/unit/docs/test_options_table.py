@@ -1,4 +1,4 @@
-"""docs/options.md is what the declarations in ``read/options.py`` and the tasks say.
+"""docs/options.md is what the declarations in ``model/read/options.py`` and the tasks say.
 
 ``make golden`` (this file as a program) writes it anew.
 """

@@ -132,7 +132,7 @@ class RepositoryPlan:
     notes: tuple[str, ...] = ()
     """Decisions the user should know of: guesses, fallbacks."""
     shared: tuple[str, ...] = ()
-    """Models that other endpoints may use, too (``render/shared_tokenizer.py``)."""
+    """Models that other endpoints may use, too (``endpoint/render/shared_tokenizer.py``)."""
 
     @property
     def endpoint(self) -> ModelPlan:

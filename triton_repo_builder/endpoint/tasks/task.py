@@ -89,7 +89,7 @@ class Encoding:
     """Character offsets for post-processing: of ``tokens`` or of ``words``; empty: none."""
     chunks: str = ""
     """How the front numbers the chunks of an item, if an item may be several rows of the model: by ``tokens``
-    or ``rows`` (``graph/ragged.py``); empty if it never is."""
+    or ``rows`` (``model/graph/ragged.py``); empty if it never is."""
     one_run: str = ""
     """Why all rows of a batch run at once, whatever their lengths; empty if groups of them may."""
     whole: str = ""

@@ -1,6 +1,6 @@
 """The user's graph with the inputs that trb serves: constants put in, flat tokens made rows, other names.
 
-``golden/original.py`` feeds the untouched file accordingly, by arithmetic of its own.
+``endpoint/golden/original.py`` feeds the untouched file accordingly, by arithmetic of its own.
 """
 
 from __future__ import annotations

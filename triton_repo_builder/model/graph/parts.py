@@ -9,7 +9,7 @@ from enum import Enum
 
 @dataclass(frozen=True, kw_only=True)
 class Head:
-    """What is composed after the user's graph: its text (``graph/heads/``), the user's tensor bound to
+    """What is composed after the user's graph: its text (``model/graph/heads/``), the user's tensor bound to
     each of its inputs, and string constants (name, values) that it takes as inputs."""
 
     text: str
@@ -38,7 +38,7 @@ class Rows(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Front:
-    """What is composed before the user's graph (``graph/ragged.py``)."""
+    """What is composed before the user's graph (``model/graph/ragged.py``)."""
 
     text: str
     """A graph; each of its outputs takes the place of the user's input of that name."""
@@ -46,8 +46,8 @@ class Front:
     """If the model runs group by group: the beginning of the loop's body, which makes the user's inputs of
     one group of rows; ``text`` is what comes before the loop then."""
     packed: bool = False
-    """Whether the user's graph is rewritten to run without padding (``graph/packing/``)."""
+    """Whether the user's graph is rewritten to run without padding (``model/graph/packing/``)."""
     blocks: bool = False
-    """Whether attention over long rows runs in blocks of queries (``graph/query_blocks.py``)."""
+    """Whether attention over long rows runs in blocks of queries (``model/graph/query_blocks.py``)."""
     fill: Mapping[str, float] = field(default_factory=dict)
     """Output → what fills up rows that are shorter than those of another group; 0 if it is not named."""

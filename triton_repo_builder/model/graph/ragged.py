@@ -226,7 +226,7 @@ _GROUPS = """
         least_through = Where (is_end, lowest, least)
     }}> (row_count, yes, least_of_none)
 """
-# The same where only little is computed of padding (``graph/packing/``), without a loop: rows in the order of
+# The same where only little is computed of padding (``packing/``), without a loop: rows in the order of
 # their lengths are cut where the tokens of all rows so far, or the padding that they would have in one group,
 # go beyond a multiple of MOST. Neither falls, so a group has at most MOST tokens and a row, MOST of padding.
 _PACKS = """

@@ -70,7 +70,7 @@ def read_signature(path: Path) -> ModelSignature:
 
 
 def load(graph: Skeleton, *, location: str | None = None) -> onnx.ModelProto:
-    """The skeleton as a message, for ``graph/`` only; its weights are in the file ``location``."""
+    """The skeleton as a message, for ``model/graph/`` only; its weights are in the file ``location``."""
     from google.protobuf.message import DecodeError
 
     path = graph.path

@@ -1,4 +1,4 @@
-"""Inputs, outputs and versions of a model file as plain values: no ONNX type leaves ``graph/``."""
+"""Inputs, outputs and versions of a model file as plain values: no ONNX type leaves ``model/graph/``."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class ServeOptions:
     models_url: str = ""
     """``s3://…`` that the server itself reads its models from; the local folder then only describes them."""
     admin_key: str = field(default="", repr=False)
-    """The key that restricts the administrative APIs (``serve/admin_apis.py``); empty on another address than
+    """The key that restricts the administrative APIs (``admin_apis.py``); empty on another address than
     loopback: a random one."""
     open_apis: bool = False
     """Leave these APIs open on any address."""

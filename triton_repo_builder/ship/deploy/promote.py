@@ -1,4 +1,4 @@
-"""Serve another version of an endpoint, in the repository; ``deploy/live.py`` does it on a running server."""
+"""Serve another version of an endpoint, in the repository; ``live.py`` does it on a running server."""
 
 from __future__ import annotations
 

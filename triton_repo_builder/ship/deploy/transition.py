@@ -52,7 +52,7 @@ class Transition:
         stage: Path,
     ) -> None:
         self.stage = stage
-        """Where a mark says that an endpoint is between two states (``write/between.py``)."""
+        """Where a mark says that an endpoint is between two states (``repository/journal/between.py``)."""
         self.root, self.revision, self.have, self.want = root, revision, have, want
         self.urls, self.options, self.tell = urls, options, tell
         self.http = HttpClient(urls.http, 10)

@@ -79,7 +79,7 @@ class Verdict:
 def run(
     spec: str, url: str, names: Sequence[str] = (), *, strict: bool = False, progress: Progress = quiet
 ) -> tuple[Revision, tuple[Verdict, ...]]:
-    """Open a revision (``deploy/revision.py``) and verify it; its folder is gone afterwards."""
+    """Open a revision (``ship/deploy/revision.py``) and verify it; its folder is gone afterwards."""
     with opened(spec, weights=False, progress=progress) as revision:
         if repository.read_manifest(revision.path) is not None:
             return revision, verify(revision, url, names, strict=strict)

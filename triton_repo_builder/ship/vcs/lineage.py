@@ -28,7 +28,7 @@ class Link:
     agrees: bool | None = None
     """Whether the server serves what the repository has; None if only one was asked, or nobody can know."""
     result: str = ""
-    """The comparison's in words (``deploy/verify.py``); empty if only one of them was asked."""
+    """The comparison's in words (``ship/deploy/verify.py``); empty if only one of them was asked."""
     reasons: tuple[str, ...] = ()
     """Why."""
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.ship.stores.test_bucket import Memory, changed, ignore
 
 from tests.support import keys
+from tests.unit.ship.stores.test_bucket import Memory, changed, ignore
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.ship import stores
 from triton_repo_builder.ship.stores import pointer, registry_tags, retention, signature

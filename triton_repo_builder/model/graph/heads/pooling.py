@@ -68,7 +68,7 @@ _WEIGHTS = {
     weights = Div (positions, total_safe)""",
 }
 
-# A row's sum is the same, to the last bit, however many tokens and rows there are: see graph/token_sums.py.
+# A row's sum is the same, to the last bit, however many tokens and rows there are (model/graph/token_sums.py).
 _WEIGHTED_SUM = """
     weights_column = Reshape (weights, as_column)
     weighted = Mul (hidden32, weights_column)
