@@ -33,7 +33,7 @@ FAULTS: tuple[Fault, ...] = (
         file="model/graph/reader.py",
         old='for key in ("offset", "length"))',
         new='for key in ("length",))',
-        tests=(f"{UNIT}/graph/test_reader.py::test_external_data_that_is_not_there",),
+        tests=(f"{UNIT}/model/graph/test_reader.py::test_external_data_that_is_not_there",),
     ),
     Fault(
         id="F02",
@@ -42,7 +42,7 @@ FAULTS: tuple[Fault, ...] = (
         file="model/graph/ragged.py",
         old="counted_real = Where (real, counted_from_0, zero)",
         new="counted_real = Where (real, counted, zero)",
-        tests=(f"{UNIT}/graph/test_ragged.py::test_rows_of_any_length",),
+        tests=(f"{UNIT}/model/graph/test_ragged.py::test_rows_of_any_length",),
     ),
     Fault(
         id="F03",
@@ -51,7 +51,7 @@ FAULTS: tuple[Fault, ...] = (
         file="model/graph/heads/pooling.py",
         old='"softmax": "scores = Softmax <axis = 1> (logits32)"',
         new='"softmax": "scores = Softmax <axis = 0> (logits32)"',
-        tests=(f"{UNIT}/graph/test_heads.py::test_classification",),
+        tests=(f"{UNIT}/model/graph/test_heads.py::test_classification",),
     ),
     Fault(
         id="F04",
@@ -60,7 +60,7 @@ FAULTS: tuple[Fault, ...] = (
         file="endpoint/tasks/support/labels.py",
         old='lines = (" ".join(numbers[number].splitlines()) for number in range(len(named)))',
         new='lines = (" ".join(numbers[number].splitlines()) for number in sorted(numbers, key=str))',
-        tests=(f"{UNIT}/tasks/test_text_classification.py::test_labels_are_sorted_by_number",),
+        tests=(f"{UNIT}/endpoint/tasks/test_text_classification.py::test_labels_are_sorted_by_number",),
     ),
     Fault(
         id="F05",
@@ -69,7 +69,7 @@ FAULTS: tuple[Fault, ...] = (
         file="endpoint/golden/tolerance.py",
         old="ABSOLUTE = 1e-4",
         new="ABSOLUTE = 1e-1",
-        tests=(f"{UNIT}/golden/test_golden.py::test_tolerance_grows_with_float_answers_only",),
+        tests=(f"{UNIT}/endpoint/golden/test_golden.py::test_tolerance_grows_with_float_answers_only",),
     ),
     Fault(
         id="F06",
@@ -79,7 +79,7 @@ FAULTS: tuple[Fault, ...] = (
         old="allow_ragged_batch=-1 in plan.dims",
         new="allow_ragged_batch=False",
         tests=(
-            f"{UNIT}/plan/test_onnx_model.py::"
+            f"{UNIT}/endpoint/plan/test_onnx_model.py::"
             "test_post_processing_is_a_third_step_before_the_network_in_the_plan",
         ),
     ),
@@ -90,16 +90,16 @@ FAULTS: tuple[Fault, ...] = (
         file="model/read/trb_toml.py",
         old="values = layered(read_toml(config) if config else {}, flags)",
         new="values = layered(flags, read_toml(config) if config else {})",
-        tests=(f"{UNIT}/read/test_options.py::test_flags_override_the_file_which_overrides_defaults",),
+        tests=(f"{UNIT}/model/read/test_options.py::test_flags_override_the_file_which_overrides_defaults",),
     ),
     Fault(
         id="F08",
         area="render",
         what="a UINT16 tensor is INT16 in config.pbtxt",
-        file="dtypes.py",
+        file="base/dtypes.py",
         old='_served(4, "uint16", 2, "uint16", "UINT16")',
         new='_served(4, "uint16", 2, "uint16", "INT16")',
-        tests=(f"{UNIT}/test_dtypes.py::test_names_are_those_of_tritons_client",),
+        tests=(f"{UNIT}/base/test_dtypes.py::test_names_are_those_of_tritons_client",),
     ),
     Fault(
         id="F09",
@@ -108,7 +108,7 @@ FAULTS: tuple[Fault, ...] = (
         file="repository/journal/swap.py",
         old="    except BaseException:\n        _undo(stage, output, journal)",
         new="    except Exception:\n        _undo(stage, output, journal)",
-        tests=(f"{UNIT}/write/test_swap.py::test_a_swap_is_undone_whichever_step_fails",),
+        tests=(f"{UNIT}/repository/journal/test_swap.py::test_a_swap_is_undone_whichever_step_fails",),
     ),
     Fault(
         id="F10",
@@ -117,7 +117,9 @@ FAULTS: tuple[Fault, ...] = (
         file="produce/write/ownership.py",
         old="return file.stat().st_size == record.bytes and files.hash_file(file) == record.sha256",
         new="return file.stat().st_size == record.bytes",
-        tests=(f"{UNIT}/write/test_publish.py::test_an_edited_file_is_refused_and_force_replaces_it",),
+        tests=(
+            f"{UNIT}/produce/write/test_publish.py::test_an_edited_file_is_refused_and_force_replaces_it",
+        ),
     ),
     Fault(
         id="F11",
@@ -144,7 +146,7 @@ FAULTS: tuple[Fault, ...] = (
         file="run/client/http.py",
         old="REFUSED if 400 <= status < 500 else BROKEN",
         new="REFUSED if 400 <= status < 600 else BROKEN",
-        tests=(f"{UNIT}/client/test_http.py::test_every_answer_but_the_wanted_one_is_one_error",),
+        tests=(f"{UNIT}/run/client/test_http.py::test_every_answer_but_the_wanted_one_is_one_error",),
     ),
     Fault(
         id="F14",
@@ -171,7 +173,7 @@ FAULTS: tuple[Fault, ...] = (
         file="run/smoke/concurrent.py",
         old="    if counted != expected:",
         new="    if counted > expected:",
-        tests=(f"{UNIT}/smoke/test_concurrent.py::test_every_row_must_be_counted_once",),
+        tests=(f"{UNIT}/run/smoke/test_concurrent.py::test_every_row_must_be_counted_once",),
         before=False,
     ),
     Fault(
@@ -190,7 +192,7 @@ FAULTS: tuple[Fault, ...] = (
         file="measure/bench/level.py",
         old="rows_per_second=whole.throughput * options.rows",
         new="rows_per_second=whole.throughput",
-        tests=(f"{UNIT}/bench/test_level.py::test_rows_per_second_are_of_all_rows_of_a_request",),
+        tests=(f"{UNIT}/measure/bench/test_level.py::test_rows_per_second_are_of_all_rows_of_a_request",),
         before=False,
     ),
     Fault(
@@ -211,7 +213,7 @@ FAULTS: tuple[Fault, ...] = (
         old=r'_STEP_VERSION.sub(rf"\g<1>{version}", text)',
         new=r'_STEP_VERSION.sub(r"\g<1>-1", text)',
         tests=(
-            f"{UNIT}/write/test_versions.py::"
+            f"{UNIT}/produce/write/test_versions.py::"
             "test_the_next_version_is_not_served_and_changes_nothing_of_the_first",
         ),
     ),
@@ -266,7 +268,7 @@ FAULTS: tuple[Fault, ...] = (
         old='0o755 if path.suffix == ".sh" or os.access(path, os.X_OK) else 0o644',
         new="0o644",
         tests=(
-            f"{UNIT}/container_image/test_context.py::test_scripts_are_executable_whatever_the_disk_says",
+            f"{UNIT}/ship/container_image/test_context.py::test_scripts_are_executable_whatever_the_disk_says",
         ),
     ),
 )

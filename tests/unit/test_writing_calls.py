@@ -12,8 +12,8 @@ ROOT = Path(__file__).resolve().parents[2] / "triton_repo_builder"
 PRIVATE = "in a private folder (tempfile.mkdtemp: a random name, mode 0700)"
 STAGED = "in a staging folder (private), from which files are renamed into their place"
 ALLOWED = {
-    "files.py": "the door itself",
-    "user_file.py": "a device that the user names; else through files.create",
+    "base/files.py": "the door itself",
+    "base/user_file.py": "a device that the user names; else through files.create",
     "produce/write/install.py": STAGED,
     "produce/write/publish.py": STAGED,
     "repository/journal/undo.py": STAGED,
@@ -22,7 +22,7 @@ ALLOWED = {
     "measure/optimize/steps.py": STAGED,
     "model/graph/weights.py": STAGED,
     "run/demo/samples.py": STAGED,
-    "transfer.py": STAGED,
+    "base/transfer.py": STAGED,
     "ship/stores/oci_layers.py": STAGED,
     "ship/stores/objects.py": STAGED,
     "ship/stores/s3.py": PRIVATE,
@@ -34,7 +34,7 @@ ALLOWED = {
     "run/serve/embedded/supervisor.py": "the log, with O_NOFOLLOW",
     "run/serve/docker/handle.py": "the log, with O_NOFOLLOW",
     "run/serve/loading/start.py": "the user's log: with O_NOFOLLOW in a folder like /tmp",
-    "process.py": "the log, with O_NOFOLLOW",
+    "base/process.py": "the log, with O_NOFOLLOW",
     "measure/tune/study.py": "the search's log, with O_NOFOLLOW",
     "run/serve/docker/volume.py": "a pipe that is open already",
     "ship/container_image/context.py": "a stream that is open already",
