@@ -40,7 +40,7 @@ CUDA_12 = "onnxruntime-gpu==1.23.2"
 NEEDS = ("coloredlogs", "humanfriendly", "mpmath", "sympy")
 """Of that older one."""
 WANTED = """
-    click cryptography docker jinja2 matplotlib numpy nvidia-pytriton onnx onnxruntime-gpu pillow protobuf
+    click docker jinja2 matplotlib numpy nvidia-pytriton onnx onnxruntime-gpu pillow protobuf
     requests rich soundfile tokenizers transformers tritonclient
 """
 

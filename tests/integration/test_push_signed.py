@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import os
 import re
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tests.integration.test_push_s3 import Stalling, listed, push
 from tests.support import keys, oci_registry, s3_server
@@ -22,9 +26,10 @@ from tests.support.keys import Pair
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.ship import stores
 from triton_repo_builder.ship.deploy import revision
-from triton_repo_builder.ship.stores import registry_tags, signature
+from triton_repo_builder.ship.stores import registry_tags, signing_keys
 from triton_repo_builder.ship.stores.location import Image
-from triton_repo_builder.ship.stores.oci_client import Client
+from triton_repo_builder.ship.stores.oci_client import MANIFEST, Client
+from triton_repo_builder.ship.stores.registry import RegistryStore
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +104,7 @@ def test_what_an_allowed_key_signed_is_pulled(
     refused(tmp_path, url, other.public)
     # One of several allowed keys is enough.
     both = tmp_path / "both"
-    both.write_text(f"{other.line}\n{keys.pem(ours)}")
+    both.write_text(f"# two\n{other.public.read_text()}{ours.public.read_text()}")
     assert pull(tmp_path, url, both, "of-both").returncode == 0
     assert pull(tmp_path, pushed["pinned"], ours.public, "pinned").returncode == 0
 
@@ -108,7 +113,7 @@ def test_what_is_applied_is_opened_only_if_it_is_signed(
     tmp_path: Path, url: str, repository: Path, ours: Pair, other: Pair
 ) -> None:
     pushed = sign(tmp_path, url, repository, ours)
-    with revision.opened(url, weights=True, trust=signature.read_trust(ours.public)) as opened:
+    with revision.opened(url, weights=True, trust=signing_keys.read_trust(ours.public)) as opened:
         assert opened.digest == pushed["revision"]
         assert (opened.path / "step" / "1" / "model.py").read_text() == made.HEALTHY
     for spec, pair, code in (
@@ -117,7 +122,7 @@ def test_what_is_applied_is_opened_only_if_it_is_signed(
     ):
         with (
             pytest.raises(TrbError) as caught,
-            revision.opened(spec, weights=True, trust=signature.read_trust(pair.public)),
+            revision.opened(spec, weights=True, trust=signing_keys.read_trust(pair.public)),
         ):
             pass
         assert caught.value.code == code
@@ -165,13 +170,16 @@ def test_a_revision_after_the_signed_one_needs_its_own_signature(
 Alter = Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]
 """Makes another signature of the right one, and of one by the same key over another revision."""
 ALTERATIONS: dict[str, Alter] = {
-    "signature": lambda good, other: {**good, "signature": f"{'A' * 86}=="},
-    "statement": lambda good, other: {**good, "statement": other["statement"]},
+    "statement": lambda good, other: _envelope(good, payload=other["dsseEnvelope"]["payload"]),
+    "signature": lambda good, other: _envelope(good, signatures=other["dsseEnvelope"]["signatures"]),
     "both": lambda good, other: other,
-    "signature of another": lambda good, other: {**good, "signature": other["signature"]},
-    "schema": lambda good, other: {**good, "schema": 2},
+    "none": lambda good, other: _envelope(good, signatures=[]),
     "empty": lambda good, other: {},
 }
+
+
+def _envelope(bundle: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return {**bundle, "dsseEnvelope": {**bundle["dsseEnvelope"], **changes}}
 
 
 def test_an_altered_signature_is_refused_and_repaired_by_signing_again(
@@ -189,13 +197,16 @@ def test_an_altered_signature_is_refused_and_repaired_by_signing_again(
         assert _signature(pushed["pinned"]) == altered != good
         refused(tmp_path, url, ours.public)
     sign(tmp_path, url, repository, ours)
-    before, after = json.loads(good), json.loads(_signature(pushed["pinned"]))
-    assert after.pop("counter") > before.pop("counter")  # the one that was altered had none
-    assert after.pop("counter_signature") != before.pop("counter_signature")
-    assert after == before
+    assert _counter(_signature(pushed["pinned"])) > _counter(good)
+    repaired = _signature(pushed["pinned"])
     sign(tmp_path, url, repository, ours)
-    assert json.loads(_signature(pushed["pinned"])).items() > after.items()
+    assert _signature(pushed["pinned"]) == repaired
     assert pull(tmp_path, url, ours.public).returncode == 0
+
+
+def _counter(document: bytes) -> int:
+    payload = base64.b64decode(json.loads(document)["dsseEnvelope"]["payload"])
+    return int(json.loads(payload)["predicate"]["trb"]["counter"])
 
 
 def _place(pinned: str) -> tuple[Any, Any, str]:
@@ -257,30 +268,85 @@ def test_keys_that_are_none_are_refused_before_anything_is_sent_or_read(
     tmp_path: Path, address: str, repository: Path, ours: Pair
 ) -> None:
     url = f"s3://{address}/{s3_server.BUCKET}/keys"
-    ssh_keygen = shutil.which("ssh-keygen")
-    assert ssh_keygen, "apt-get install openssh-client"
-    ecdsa = tmp_path / "ecdsa"
-    argv = [ssh_keygen, "-q", "-t", "ecdsa", "-N", "", "-f", str(ecdsa)]
-    subprocess.run(argv, check=True)
-    for file in (ecdsa, ours.public, tmp_path / "absent"):
+    former = keys.write(Ed25519PrivateKey.generate(), tmp_path / "former", keys.OPENSSH)
+    for file in (former.private, ours.public, tmp_path / "absent"):
         done = made.trb(tmp_path, "push", url, str(repository), "--sign", str(file))
         assert kind(done.stderr) == Code.BAD_KEY, done.stderr
     assert s3_server.keys(address, "keys/") == {}
     sign(tmp_path, url, repository, ours)
-    for file in (ecdsa.with_name("ecdsa.pub"), ours.private, tmp_path / "absent"):
+    for file in (former.public, ours.private, tmp_path / "absent"):
         refused(tmp_path, url, file, Code.BAD_KEY)
 
 
-def test_keys_of_ssh_keygen_and_its_fingerprint(tmp_path: Path, address: str, repository: Path) -> None:
-    ssh_keygen = shutil.which("ssh-keygen")
-    assert ssh_keygen, "apt-get install openssh-client"
-    pair = Pair(private=tmp_path / "made", public=tmp_path / "made.pub")
-    subprocess.run([ssh_keygen, "-q", "-t", "ed25519", "-N", "", "-f", str(pair.private)], check=True)
-    printed = subprocess.run(
-        [ssh_keygen, "-l", "-f", str(pair.public)], check=True, capture_output=True, text=True
-    ).stdout
-    pushed = sign(tmp_path, f"s3://{address}/{s3_server.BUCKET}/keygen", repository, pair)
-    assert pushed["signed_by"] == printed.split()[1]
+def test_keys_of_openssl_as_documented(tmp_path: Path, address: str, repository: Path) -> None:
+    openssl = shutil.which("openssl")
+    assert openssl, "apt-get install openssl"
+    pair = Pair(private=tmp_path / "release", public=tmp_path / "release.pub")
+    for arguments in (
+        ("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", pair.private),
+        ("ec", "-in", pair.private, "-pubout", "-out", pair.public),
+    ):
+        subprocess.run([openssl, *arguments], check=True)
+    url = f"s3://{address}/{s3_server.BUCKET}/openssl"
+    pushed = sign(tmp_path, url, repository, pair)
+    assert pushed["signed_by"] == f"sha256:{hashlib.sha256(pair.public.read_bytes()).hexdigest()}"
+    assert pull(tmp_path, url, pair.public).returncode == 0
+
+
+def test_model_signing_accepts_the_pulled_folder(
+    tmp_path: Path, url: str, repository: Path, ours: Pair, other: Pair
+) -> None:
+    pushed = sign(tmp_path, url, repository, ours)
+    assert pull(tmp_path, url, ours.public).returncode == 0
+    stored = tmp_path / "model.sig"
+    stored.write_bytes(_signature(pushed["pinned"]))
+
+    def verify(key: Path) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", "model_signing", "verify", "key", str(tmp_path / "pulled")]
+        argv += ["--signature", str(stored), "--public_key", str(key)]
+        return subprocess.run(argv, capture_output=True, text=True, check=False)
+
+    done = verify(ours.public)
+    assert (done.returncode, done.stdout) == (0, "Verification succeeded\n"), done.stderr
+    assert verify(other.public).returncode == 1
+    (tmp_path / "pulled" / "step" / "1" / "model.py").write_text("evil = 1\n")
+    assert "Hash mismatch for 'step/1/model.py'" in verify(ours.public).stderr
+
+
+def test_a_revision_signed_in_the_former_format_is_refused_with_what_to_do(
+    tmp_path: Path, url: str, repository: Path, ours: Pair
+) -> None:
+    pushed = push(tmp_path, url, str(repository))
+    _write_former(pushed["pinned"])
+    refused(tmp_path, url, ours.public)
+    told = pull(tmp_path, url, ours.public).stderr
+    assert "former format" in told and "push and sign it again" in told
+    assert listed(tmp_path, url)[0]["signed_by"] == ["unreadable"]
+    sign(tmp_path, url, repository, ours)
+    assert pull(tmp_path, url, ours.public).returncode == 0
+
+
+def _write_former(pinned: str) -> None:
+    """Store a signature as trb wrote it before model signing."""
+    store, key = stores.store(stores.parse(pinned)), "0" * 32
+    subject = store.subject()
+    statement = json.dumps({"kind": "trb-revision", "revision": subject.revision, "schema": 1})
+    document = json.dumps({"schema": 1, "key": "SHA256:x", "signature": "AA==", "statement": statement})
+    if not isinstance(store, RegistryStore):
+        store._write(f"revisions/{subject.digest}.{key}.sig", document.encode())  # type: ignore[attr-defined]
+        return
+    client, empty = store._client, f"sha256:{hashlib.sha256(b'{}').hexdigest()}"
+    client.put_blob(empty, iter([b"{}"]), 2)
+    descriptor = {"mediaType": registry_tags.EMPTY_TYPE, "digest": empty, "size": 2}
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": MANIFEST,
+        "artifactType": "application/vnd.trb.signature.v1+json",
+        "config": descriptor,
+        "layers": [descriptor],
+        "annotations": {registry_tags.FORMER_ANNOTATION: document},
+    }
+    client.put_manifest(registry_tags.signature_tag(subject.image, key), json.dumps(manifest).encode())
 
 
 def test_the_signature_is_there_before_the_revision_is_current(

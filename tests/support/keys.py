@@ -1,4 +1,4 @@
-"""Keys as users have them: made here, each another one."""
+"""Signing keys as users have them: each call makes another one."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography.hazmat.primitives import serialization as forms
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
-OPENSSH, PKCS8 = forms.PrivateFormat.OpenSSH, forms.PrivateFormat.PKCS8
+EC, PKCS8, OPENSSH = (
+    forms.PrivateFormat.TraditionalOpenSSL,
+    forms.PrivateFormat.PKCS8,
+    forms.PrivateFormat.OpenSSH,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,27 +23,20 @@ class Pair:
     private: Path
     public: Path
 
-    @property
-    def line(self) -> str:
-        """The public key as ssh-keygen writes it."""
-        return self.public.read_text().strip()
+
+def pair(folder: Path, name: str, form: forms.PrivateFormat = EC, passphrase: str = "") -> Pair:
+    """A new key on P-256, as openssl writes it."""
+    return write(ec.generate_private_key(ec.SECP256R1()), folder / name, form, passphrase)
 
 
-def pair(folder: Path, name: str, form: forms.PrivateFormat = OPENSSH, passphrase: str = "") -> Pair:
-    """A new ed25519 key; the public one is a line of OpenSSH."""
-    key = Ed25519PrivateKey.generate()
+def write(key: PrivateKeyTypes, file: Path, form: forms.PrivateFormat, passphrase: str = "") -> Pair:
+    """The files of a key of any type, in PEM."""
     lock: forms.KeySerializationEncryption = forms.NoEncryption()
     if passphrase:
         lock = forms.BestAvailableEncryption(passphrase.encode())
-    made = Pair(private=folder / name, public=folder / f"{name}.pub")
-    made.private.touch(0o600)
-    made.private.write_bytes(key.private_bytes(forms.Encoding.PEM, form, lock))
-    public = key.public_key().public_bytes(forms.Encoding.OpenSSH, forms.PublicFormat.OpenSSH)
-    made.public.write_bytes(public + b" release@example.com\n")
-    return made
-
-
-def pem(made: Pair) -> str:
-    """The public key as openssl writes it."""
-    key = forms.load_ssh_public_key(made.public.read_bytes())
-    return key.public_bytes(forms.Encoding.PEM, forms.PublicFormat.SubjectPublicKeyInfo).decode()
+    files = Pair(private=file, public=file.with_name(f"{file.name}.pub"))
+    files.private.touch(0o600)
+    files.private.write_bytes(key.private_bytes(forms.Encoding.PEM, form, lock))
+    public = key.public_key().public_bytes(forms.Encoding.PEM, forms.PublicFormat.SubjectPublicKeyInfo)
+    files.public.write_bytes(public)
+    return files

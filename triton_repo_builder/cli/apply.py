@@ -81,9 +81,9 @@ def command(
     """
     from triton_repo_builder.ship.deploy import apply, transition
     from triton_repo_builder.ship.deploy.revision import opened
-    from triton_repo_builder.ship.stores import signature
+    from triton_repo_builder.ship.stores import signing_keys
 
-    trust = None if public_keys is None else signature.read_trust(public_keys)
+    trust = None if public_keys is None else signing_keys.read_trust(public_keys)
     send_key(url, admin_key)
     urls = addresses(url, grpc_url)
     root = apply.folder(urls.http, to)

@@ -96,9 +96,9 @@ def opened(
         yield Opened(path=location)
         return
     from triton_repo_builder.run import serve
-    from triton_repo_builder.ship.stores import open, signature
+    from triton_repo_builder.ship.stores import open, signing_keys
 
-    trust = None if signed_by is None else signature.read_trust(signed_by)
+    trust = None if signed_by is None else signing_keys.read_trust(signed_by)
     name = serve.choose() if choice.name == "auto" else choice.name
     with interrupts.ctrl_c_in_background(), ExitStack() as stack:
         with console.progress("bytes") as progress:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from triton_repo_builder.run.serve import RunningServer
     from triton_repo_builder.ship.deploy.newest import Newest
     from triton_repo_builder.ship.stores import Location
-    from triton_repo_builder.ship.stores.signature import Trust
+    from triton_repo_builder.ship.stores.signing_keys import Trust
 
 
 PATIENCE = 20.0
@@ -71,7 +71,7 @@ def prepared(
     from triton_repo_builder.run import serve
     from triton_repo_builder.ship import stores
     from triton_repo_builder.ship.deploy.newest import Newest
-    from triton_repo_builder.ship.stores import signature
+    from triton_repo_builder.ship.stores import signing_keys
 
     if isinstance(repo, Path):
         raise click.UsageError("--follow needs the URL of a pushed repository; trb apply is for a folder.")
@@ -81,7 +81,7 @@ def prepared(
         raise click.UsageError("--follow serves every endpoint of the revision: leave --load out.")
     if engine == "docker" or (engine == "auto" and serve.choose() == "docker"):
         raise click.UsageError("--follow needs the embedded engine.")
-    trust = None if public_keys is None else signature.read_trust(public_keys)
+    trust = None if public_keys is None else signing_keys.read_trust(public_keys)
     if refuse_older and trust is None:
         raise click.UsageError(
             "--refuse-older needs --require-signature: the order is part of what is signed."

@@ -82,7 +82,7 @@ class Filled(ParamType):
         return str(value)
 
 
-SIGNATURE_HELP = "Refuse what no key of this file signed: lines of ssh-ed25519 keys, or PEM."
+SIGNATURE_HELP = "Refuse what no key of this file signed: public keys in PEM."
 
 
 class Numbers(ParamType):

@@ -34,10 +34,10 @@ def command(url: str, folder: Path, force: bool, public_keys: Path | None, as_js
       trb pull s3://models/minilm --require-signature release.pub
     """
     from triton_repo_builder.ship import stores
-    from triton_repo_builder.ship.stores import signature
+    from triton_repo_builder.ship.stores import signing_keys
 
     location = stores.parse(url)
-    trust = None if public_keys is None else signature.read_trust(public_keys)
+    trust = None if public_keys is None else signing_keys.read_trust(public_keys)
     console.recovered(folder)
     with console.progress("bytes") as progress:
         pulled = stores.pull(location, folder, progress, force=force, trust=trust)

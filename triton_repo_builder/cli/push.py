@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     "key_file",
     type=Place(dir_okay=False),
     metavar="KEYFILE",
-    help="Sign the revision with this ed25519 private key: of ssh-keygen, or PEM.",
+    help="Sign the revision with this elliptic curve private key, in PEM.",
 )
 @click.option("--list", "listing", is_flag=True, help="List the revisions at URL; push nothing.")
 @click.option("--prune", is_flag=True, help="Remove old revisions at URL; push nothing.")
@@ -72,9 +72,9 @@ def command(
             pruned = stores.prune(location, keep, progress, dry_run=dry_run)
         _print_pruned(pruned, as_json=as_json)
         return 0
-    from triton_repo_builder.ship.stores import signature
+    from triton_repo_builder.ship.stores import signing_keys
 
-    signer = None if key_file is None else signature.read_signer(key_file)
+    signer = None if key_file is None else signing_keys.read_signer(key_file)
     repo = repo or DEFAULT_REPOSITORY
     console.recovered(repo, whole=True)
     with console.progress("bytes") as progress:

@@ -18,7 +18,7 @@ from triton_repo_builder.ship import stores
 from triton_repo_builder.ship.deploy import apply, transition
 from triton_repo_builder.ship.deploy.newest import Newest
 from triton_repo_builder.ship.stores import Location
-from triton_repo_builder.ship.stores.signature import Trust
+from triton_repo_builder.ship.stores.signing_keys import Trust
 
 LONGEST = 600.0
 """Seconds between two looks at a store that fails."""

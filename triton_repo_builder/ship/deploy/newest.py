@@ -14,7 +14,7 @@ from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.run.serve.background import registry
 from triton_repo_builder.ship import stores
 from triton_repo_builder.ship.stores import Location
-from triton_repo_builder.ship.stores.signature import Trust
+from triton_repo_builder.ship.stores.signing_keys import Trust
 
 
 class Newest:
@@ -34,9 +34,7 @@ class Newest:
         if self._revision and counter <= self._counter:
             raise TrbError(
                 Code.BAD_SIGNATURE,
-                f"sha256:{pinned.revision} was "
-                + ("signed before" if counter else "signed without a counter, unlike")
-                + f" sha256:{self._revision}, which was seen here",
+                f"sha256:{pinned.revision} was signed before sha256:{self._revision}, which was seen here",
                 where=str(self._location),
                 remedy="who has an allowed key can sign it anew: trb push URL REPO --sign KEYFILE; to begin "
                 f"again remove {self._file}",

@@ -16,7 +16,7 @@ from triton_repo_builder.ship import stores
 from triton_repo_builder.ship.deploy import snapshot
 from triton_repo_builder.ship.stores import external_weights
 from triton_repo_builder.ship.stores.bucket import BucketStore
-from triton_repo_builder.ship.stores.signature import Trust
+from triton_repo_builder.ship.stores.signing_keys import Trust
 from triton_repo_builder.ship.stores.store import Location, Progress
 from triton_repo_builder.ship.vcs import git as vcs
 from triton_repo_builder.ship.vcs import tree

@@ -20,7 +20,7 @@ from triton_repo_builder.ship.stores.registry import RegistryStore
 from triton_repo_builder.ship.stores.retention import Pruned
 from triton_repo_builder.ship.stores.revision import DIGEST, LocalRevision, collect
 from triton_repo_builder.ship.stores.s3 import S3Store
-from triton_repo_builder.ship.stores.signature import Signer, Trust
+from triton_repo_builder.ship.stores.signing_keys import Signer, Trust
 from triton_repo_builder.ship.stores.store import Location, Progress, Pulled, Pushed, Store, Stored
 
 __all__ = [

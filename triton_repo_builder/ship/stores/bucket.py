@@ -20,7 +20,7 @@ from typing import ClassVar
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.files import DAMAGED, load_json
 from triton_repo_builder.repository import MANIFEST, Manifest
-from triton_repo_builder.ship.stores import location, pointer
+from triton_repo_builder.ship.stores import location, pointer, signature
 from triton_repo_builder.ship.stores.failures import explained
 from triton_repo_builder.ship.stores.location import Bucket
 from triton_repo_builder.ship.stores.objects import Objects
@@ -33,7 +33,8 @@ from triton_repo_builder.ship.stores.revision import (
     read_index,
     write_verified,
 )
-from triton_repo_builder.ship.stores.signature import Signer, Subject, next_counter, stated_key
+from triton_repo_builder.ship.stores.signature import Subject, stated_key
+from triton_repo_builder.ship.stores.signing_keys import Signer
 from triton_repo_builder.ship.stores.store import Hints, Progress, Pulled, Pushed, Stored, overtaken
 
 POINTER = "current.json"
@@ -76,8 +77,8 @@ class BucketStore(Objects):
                 self._write(f"{REVISIONS}/{digest}.json", local.index.document)
                 if signer is not None:  # before it is current: who asks for signatures sees no gap
                     subject = Subject(revision=f"sha256:{digest}")
-                    counter = next_counter(subject, self, signer.public)
-                    self._write(_signature(digest, signer.public.id), signer.sign(subject, counter))
+                    document = signature.sign(subject, local.index.entries, self, signer)
+                    self._write(_signature(digest, signer.public.id), document)
                 previous = self._move_pointer(local)
         return Pushed(
             location=self._shown,

@@ -12,7 +12,7 @@ from triton_repo_builder.run.serve.engine import Opened
 from triton_repo_builder.ship import stores
 from triton_repo_builder.ship.stores import Location
 from triton_repo_builder.ship.stores.objects import Objects
-from triton_repo_builder.ship.stores.signature import Trust
+from triton_repo_builder.ship.stores.signing_keys import Trust
 from triton_repo_builder.ship.stores.store import Progress
 
 

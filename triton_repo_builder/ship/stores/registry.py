@@ -10,13 +10,21 @@ from typing import Any, ClassVar
 from triton_repo_builder.base import transfer
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.files import DAMAGED, load_json
-from triton_repo_builder.ship.stores import location, oci_layers, oci_manifest, registry_tags, retries
+from triton_repo_builder.ship.stores import (
+    location,
+    oci_layers,
+    oci_manifest,
+    registry_tags,
+    retries,
+    signature,
+)
 from triton_repo_builder.ship.stores.failures import explained
 from triton_repo_builder.ship.stores.location import Image
 from triton_repo_builder.ship.stores.oci_client import HINTS, REPAIR, Client
 from triton_repo_builder.ship.stores.oci_layers import Layer
 from triton_repo_builder.ship.stores.revision import DIGEST, LocalRevision, collect, mismatch, stated_size
-from triton_repo_builder.ship.stores.signature import Signer, Subject, next_counter, stated_key
+from triton_repo_builder.ship.stores.signature import Subject, stated_key
+from triton_repo_builder.ship.stores.signing_keys import Signer
 from triton_repo_builder.ship.stores.store import Hints, Progress, Pulled, Pushed, Stored, overtaken
 
 REVISION = "trb.revision"
@@ -65,7 +73,7 @@ class RegistryStore:
                 self._check_arrived(digest)
                 if signer is not None:  # before it is current: who asks for signatures sees no gap
                     subject = Subject(revision=labels[REVISION], image=digest)
-                    document = signer.sign(subject, next_counter(subject, self, signer.public))
+                    document = signature.sign(subject, local.index.entries, self, signer)
                     registry_tags.write_signature(self._client, digest, signer.public.id, document)
                 before = self._tag(digest, manifest)
         return Pushed(

@@ -1,7 +1,7 @@
 """Tags of trb in a registry, which lists nothing but tags: when an image became current, and who signed it.
 
 trb-TIME-DIGEST        the image DIGEST became current at TIME; it also keeps the image from being collected
-sha256-DIGEST.sig-KEY  a small artefact whose annotation is the signature of the image by one key
+sha256-DIGEST.sig-KEY  a small artefact whose only layer is the signature of the image by one key
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ import re
 from collections.abc import Iterable
 from datetime import datetime
 
+from triton_repo_builder.base import transfer
 from triton_repo_builder.base.files import DAMAGED, load_json
-from triton_repo_builder.ship.stores import pointer
+from triton_repo_builder.ship.stores import pointer, sigstore_bundle
 from triton_repo_builder.ship.stores.oci_client import MANIFEST, Client
 
 EMPTY = b"{}"
 EMPTY_TYPE = "application/vnd.oci.empty.v1+json"
-SIGNATURE_TYPE = "application/vnd.trb.signature.v1+json"
-ANNOTATION = "trb.signature"
+FILE = "model.sig"
+"""Name under which ``oras pull`` writes a signature."""
+FORMER_ANNOTATION = "trb.signature"
+"""Where a signature in trb's former format is."""
 _TIME = "%Y%m%dT%H%M%S.%fZ"
 _MOVE = re.compile(r"trb-(\d{8}T\d{6}\.\d{6}Z)-([0-9a-f]{64})")
 _SIGNATURE = re.compile(r"sha256-([0-9a-f]{64})\.sig-([0-9a-f]{32})")
@@ -62,30 +65,46 @@ def signature_tag(digest: str, key: str) -> str:
 
 
 def read_signature(client: Client, digest: str, key: str) -> bytes | None:
-    """A stored signature; empty if what has its tag is none."""
-    found = client.manifest(signature_tag(digest, key))
-    if found is None:
+    """A stored signature; empty if the artefact of this tag holds none."""
+    stored = client.manifest(signature_tag(digest, key))
+    if stored is None:
         return None
     try:
-        return str(load_json(found[1])["annotations"][ANNOTATION]).encode()
+        artefact = load_json(stored[1])
+        if former := (artefact.get("annotations") or {}).get(FORMER_ANNOTATION):
+            return str(former).encode()
+        blob = str(artefact["layers"][0]["digest"])
     except DAMAGED:
         return b""
+    if client.size(blob) is None:
+        return b""
+    where = signature_tag(digest, key)
+    return transfer.within(transfer.PATIENCE, lambda: transfer.document(client.blob(blob), where), where)
 
 
 def write_signature(client: Client, digest: str, key: str, document: bytes) -> None:
     """Store a signature, unless this one is there."""
     if read_signature(client, digest, key) == document:
         return
-    empty = f"sha256:{hashlib.sha256(EMPTY).hexdigest()}"
-    if client.digest(empty, len(EMPTY)) != empty:
-        client.put_blob(empty, iter([EMPTY]), len(EMPTY))
-    descriptor = {"mediaType": EMPTY_TYPE, "digest": empty, "size": len(EMPTY)}
     manifest = {
         "schemaVersion": 2,
         "mediaType": MANIFEST,
-        "artifactType": SIGNATURE_TYPE,
-        "config": descriptor,
-        "layers": [descriptor],
-        "annotations": {ANNOTATION: document.decode()},
+        "artifactType": sigstore_bundle.MEDIA_TYPE,
+        "config": {"mediaType": EMPTY_TYPE, **_blob(client, EMPTY)},
+        "layers": [
+            {
+                "mediaType": sigstore_bundle.MEDIA_TYPE,
+                **_blob(client, document),
+                "annotations": {"org.opencontainers.image.title": FILE},
+            }
+        ],
     }
     client.put_manifest(signature_tag(digest, key), json.dumps(manifest, indent=1, sort_keys=True).encode())
+
+
+def _blob(client: Client, content: bytes) -> dict[str, str | int]:
+    """Digest and size of a blob, sent if the registry does not have it."""
+    digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    if client.digest(digest, len(content)) != digest:
+        client.put_blob(digest, iter([content]), len(content))
+    return {"digest": digest, "size": len(content)}

@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Protocol
 
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.ship.stores.revision import LocalRevision
-from triton_repo_builder.ship.stores.signature import Signer, Subject
+from triton_repo_builder.ship.stores.signature import Subject
+from triton_repo_builder.ship.stores.signing_keys import Signer
 
 Progress = Callable[[str, int, int], None]
 """Receives the current file or blob, the bytes done and the bytes of the whole."""

@@ -18,7 +18,7 @@ from triton_repo_builder.ship.deploy import apply, follow
 from triton_repo_builder.ship.deploy.drift import Action, Drift
 from triton_repo_builder.ship.deploy.newest import Newest
 from triton_repo_builder.ship.stores.location import Bucket
-from triton_repo_builder.ship.stores.signature import Trust
+from triton_repo_builder.ship.stores.signing_keys import Trust
 
 URLS = smoke.Urls(http="http://127.0.0.1:1", grpc="127.0.0.1:2")
 

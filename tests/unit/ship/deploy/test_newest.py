@@ -11,7 +11,7 @@ from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.ship import stores
 from triton_repo_builder.ship.deploy.newest import Newest
 from triton_repo_builder.ship.stores.location import Bucket
-from triton_repo_builder.ship.stores.signature import Trust
+from triton_repo_builder.ship.stores.signing_keys import Trust
 
 LOCATION = Bucket(scheme="s3", bucket="models")
 TRUST = Trust(keys=(), file="release.pub")

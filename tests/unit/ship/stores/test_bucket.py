@@ -11,7 +11,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from tests.support import keys
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.ship.stores import revision, signature
+from triton_repo_builder.ship.stores import revision, signature, signing_keys
 from triton_repo_builder.ship.stores.az import AzureStore
 from triton_repo_builder.ship.stores.bucket import BucketStore
 from triton_repo_builder.ship.stores.gs import GoogleStore
@@ -228,7 +228,7 @@ def test_a_library_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_what_is_signed_later_has_a_higher_counter(memory: Memory, repository: Path, tmp_path: Path) -> None:
     pair = keys.pair(tmp_path, "key")
-    signer, trust = signature.read_signer(pair.private), signature.read_trust(pair.public)
+    signer, trust = signing_keys.read_signer(pair.private), signing_keys.read_trust(pair.public)
     store = S3Store(Bucket(scheme="s3", bucket="models", prefix="doc"), memory)
 
     def push(text: str) -> int:

@@ -11,7 +11,7 @@ from tests.support import keys
 from tests.unit.ship.stores.test_bucket import Memory, changed, ignore
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.ship import stores
-from triton_repo_builder.ship.stores import pointer, registry_tags, retention, signature
+from triton_repo_builder.ship.stores import pointer, registry_tags, retention, signing_keys
 from triton_repo_builder.ship.stores.gs import GoogleStore
 from triton_repo_builder.ship.stores.location import Bucket
 from triton_repo_builder.ship.stores.pointer import Pointer
@@ -123,7 +123,7 @@ def test_a_killed_prune_leaves_nothing_that_looks_whole_and_the_next_one_ends_it
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pair = keys.pair(tmp_path, "key")
-    store.push(changed(repository, "0"), ignore, signer=signature.read_signer(pair.private))
+    store.push(changed(repository, "0"), ignore, signer=signing_keys.read_signer(pair.private))
     one = store.revisions()[0].revision
     two, three = push(store, repository, "2", "3")
     digest = one.removeprefix("sha256:")

@@ -1,174 +1,213 @@
-"""Keys in all their forms, and signatures that hold or do not."""
+"""Signatures by OpenSSF model signing: its library accepts them, for one subject and one key."""
 
 from __future__ import annotations
 
+import base64
 import json
+import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives import serialization as forms
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from model_signing import hashing, verifying
 
 from tests.support import keys
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.ship.stores import signature
-from triton_repo_builder.ship.stores.signature import PublicKey, Subject, Trust
+from triton_repo_builder.ship.stores import revision, signature, signing_keys, sigstore_bundle
+from triton_repo_builder.ship.stores.signature import Subject
+from triton_repo_builder.ship.stores.signing_keys import PublicKey, Signer, Trust
+from triton_repo_builder.ship.stores.sigstore_bundle import InvalidBundle
 
 FILES, OTHER = (Subject(revision=f"sha256:{digit * 64}") for digit in "ab")
 IMAGE = Subject(revision=FILES.revision, image=OTHER.revision)
 
 
-def refused(file: Path, read: Callable[[Path], object]) -> TrbError:
-    with pytest.raises(TrbError) as caught:
-        read(file)
-    assert (caught.value.code, caught.value.where) == (Code.BAD_KEY, str(file))
-    assert caught.value.remedy
-    return caught.value
+def signer(folder: Path, name: str = "key") -> Signer:
+    return signing_keys.read_signer(keys.pair(folder, name).private)
 
 
-@pytest.mark.parametrize("form", [keys.OPENSSH, keys.PKCS8])
-def test_a_key_signs_and_verifies_the_same_bytes_each_time(tmp_path: Path, form: forms.PrivateFormat) -> None:
-    pair = keys.pair(tmp_path, "key", form)
-    signer = signature.read_signer(pair.private)
-    (key,) = signature.read_trust(pair.public).keys
-    assert key == signer.public
-    assert signer.sign(FILES) == signer.sign(FILES) != signer.sign(IMAGE)
-    assert signature.verify(FILES, key, signer.sign(FILES)) == ""
-    assert signature.stated_key(signer.sign(FILES)) == key.fingerprint
+def sign(subject: Subject, key: Signer, counter: int = 7) -> bytes:
+    return signature.signed(subject, (), key, counter)
 
 
-def test_the_statement_and_the_fingerprint_are_as_documented(tmp_path: Path) -> None:
-    assert FILES.statement == b'{"kind":"trb-revision","revision":"sha256:%s","schema":1}' % (b"a" * 64)
-    assert json.loads(IMAGE.statement)["image"] == IMAGE.image
-    assert (FILES.digest, IMAGE.digest) == ("a" * 64, "b" * 64)
-    key = PublicKey(raw=bytes(32))
-    # ssh-keygen -lf of a line with this key.
-    assert key.fingerprint == "SHA256:kmYcvdi2GkPeWxB6XLjrZB8JHsy2Hm8luHMFp9GMvqk"
-    assert len(key.id) == 32
+def fault(subject: Subject, key: PublicKey, document: bytes) -> str:
+    with pytest.raises(InvalidBundle) as caught:
+        signature.verify(subject, key, document)
+    return str(caught.value)
 
 
-@pytest.mark.parametrize("form", [keys.PKCS8])
-def test_a_passphrase_comes_from_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: forms.PrivateFormat
+def statement(document: bytes) -> dict[str, Any]:
+    payload = json.loads(document)["dsseEnvelope"]["payload"]
+    return dict(json.loads(base64.b64decode(payload)))
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A repository with files that model_signing leaves out by default, and links within it."""
+    root = tmp_path / "repository"
+    (root / "m" / "1").mkdir(parents=True)
+    (root / "ensemble" / "1").mkdir(parents=True)
+    (root / "m" / "1" / "model.onnx").write_bytes(bytes(3000))
+    for name in ("m/config.pbtxt", "ensemble/config.pbtxt", ".gitattributes", ".gitignore", "m/.gitignore"):
+        (root / name).write_text(name)
+    (root / "ensemble" / "1" / revision.PLACEHOLDER).touch()
+    (root / "größe").write_text("not ASCII")
+    return root
+
+
+def test_model_signing_verifies_the_folder_offline(
+    tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    locked = keys.pair(tmp_path, "locked", form, "secret").private
-    monkeypatch.delenv(signature.PASSPHRASE, raising=False)
-    assert signature.PASSPHRASE in refused(locked, signature.read_signer).remedy
-    monkeypatch.setenv(signature.PASSPHRASE, "wrong")
-    refused(locked, signature.read_signer)
-    monkeypatch.setenv(signature.PASSPHRASE, "secret")
-    signature.read_signer(locked)
-    signature.read_signer(keys.pair(tmp_path, "open").private)
+    def refuse(*arguments: object, **options: object) -> None:
+        raise AssertionError("network")
 
-
-def test_what_is_no_private_ed25519_key_is_refused(tmp_path: Path) -> None:
+    monkeypatch.setattr(socket, "socket", refuse)
     pair = keys.pair(tmp_path, "key")
-    refused(pair.public, signature.read_signer)
-    refused(tmp_path / "absent", signature.read_signer)
-    refused(tmp_path, signature.read_signer)
-    for number, key in enumerate(
-        (ec.generate_private_key(ec.SECP256R1()), rsa.generate_private_key(65537, 2048))
-    ):
-        file = tmp_path / f"other{number}"
-        file.touch(0o600)
-        file.write_bytes(key.private_bytes(forms.Encoding.PEM, keys.PKCS8, forms.NoEncryption()))
-        assert "ed25519" in refused(file, signature.read_signer).message
-    whole = pair.private.read_bytes()
-    for number, data in enumerate(
-        (b"", b"text", whole[:100], whole.replace(b"b3Blb", b"AAAAA"), bytes(2 << 20))
-    ):
-        file = tmp_path / f"damaged{number}"
-        file.touch(0o600)
-        file.write_bytes(data)
-        refused(file, signature.read_signer)
+    local = revision.collect(repository)
+    subject = Subject(revision=f"sha256:{local.index.digest}")
+    stored = tmp_path / "model.sig"
+    entries = local.index.entries
+    stored.write_bytes(signature.signed(subject, entries, signing_keys.read_signer(pair.private), 7))
+
+    def verify() -> None:
+        config = verifying.Config().use_elliptic_key_verifier(public_key=pair.public)
+        # As the command does it.
+        config.set_hashing_config(hashing.Config().set_ignored_paths(paths=[stored], ignore_git_paths=True))
+        config.verify(repository, stored)
+
+    verify()
+    for name in ("m/config.pbtxt", "m/.gitignore"):
+        kept = (repository / name).read_bytes()
+        (repository / name).write_text("another")
+        with pytest.raises(ValueError, match="mismatch"):
+            verify()
+        (repository / name).write_bytes(kept)
+    (repository / "added").touch()
+    with pytest.raises(ValueError, match="added"):
+        verify()
 
 
-@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o644, 0o666])
-def test_a_private_key_that_others_can_get_at_is_refused(tmp_path: Path, mode: int) -> None:
-    pair = keys.pair(tmp_path, "key")
-    pair.private.chmod(mode)
-    assert f"chmod 600 {pair.private}" in refused(pair.private, signature.read_signer).remedy
-    pair.public.chmod(mode)  # a public key is for everybody
-    signature.read_trust(pair.public)
-    pair.private.chmod(0o400)
-    signature.read_signer(pair.private)
+def test_no_file_is_read_for_a_signature(tmp_path: Path, repository: Path) -> None:
+    local = revision.collect(repository)
+    for file in repository.rglob("*.*"):
+        file.unlink()
+    document = signature.signed(FILES, local.index.entries, signer(tmp_path), 7)
+    signed = {each["name"]: each["digest"] for each in statement(document)["predicate"]["resources"]}
+    outside = {".gitattributes", ".gitignore"}
+    assert signed == {each.path: each.sha256 for each in local.index.entries if each.path not in outside}
 
 
-def test_several_public_keys_in_one_file_in_any_form(tmp_path: Path) -> None:
-    one, two, three = (keys.pair(tmp_path, name) for name in "abc")
-    file = tmp_path / "allowed"
-    file.write_text(
-        f"# who may release\n\n{one.line}\nanna@example.com {two.line}\n{keys.pem(three)}{one.line}\n"
-    )
-    trust = signature.read_trust(file)
-    assert len(trust.keys) == 3
-    assert set(trust.keys) == {signature.read_signer(pair.private).public for pair in (one, two, three)}
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "# nothing\n",
-        "some text\n",
-        "ssh-ed25519\n",
-        "ssh-ed25519 AAAA\n",
-        "ssh-ed25519 !!!!\n",
-        "ssh-rsa AAAAB3NzaC1yc2E= x\n",
-        "sk-ssh-ed25519@openssh.com AAAA x\n",
-        "cert-authority {line}\n",
-        "anna valid-before=20200101 {line}\n",
-        'from="10.*" {line}\n',
-        "{line}\nssh-rsa AAAAB3NzaC1yc2E= x\n",
-        "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n",
-        "{private}",
-    ],
-)
-def test_a_file_of_public_keys_is_read_whole_or_refused(tmp_path: Path, text: str) -> None:
-    pair = keys.pair(tmp_path, "key")
-    file = tmp_path / "allowed"
-    file.write_text(text.format(line=pair.line, private=pair.private.read_text()))
-    refused(file, signature.read_trust)
+def test_the_signed_facts_are_as_documented(tmp_path: Path) -> None:
+    key = signer(tmp_path)
+    document = sign(IMAGE, key, 1764213538123)
+    told = statement(document)
+    assert told["_type"] == "https://in-toto.io/Statement/v1"
+    assert told["predicateType"] == "https://model_signing/signature/v1.0"
+    facts = {"revision": IMAGE.revision, "image": IMAGE.image, "counter": "1764213538123"}
+    assert told["predicate"]["trb"] == facts
+    assert json.loads(document)["mediaType"] == sigstore_bundle.MEDIA_TYPE
+    assert (FILES.digest, IMAGE.digest) == ("a" * 64, "b" * 64)
+    assert signature.stated_key(document) == key.public.fingerprint
 
 
 def test_a_signature_holds_for_its_subject_and_its_key_only(tmp_path: Path) -> None:
-    signer, other = (signature.read_signer(keys.pair(tmp_path, name).private) for name in "ab")
-    good = json.loads(signer.sign(FILES))
-    assert signature.verify(OTHER, signer.public, signer.sign(FILES))
-    assert signature.verify(FILES, other.public, signer.sign(FILES))
-    faults = [
-        {**good, "statement": OTHER.statement.decode()},
-        {**good, "signature": json.loads(other.sign(FILES))["signature"]},
-        {**good, "signature": json.loads(signer.sign(IMAGE))["signature"]},
-        {**good, "signature": "AAAA"},
-        {**good, "signature": 7},
-        {**good, "schema": 2},
-        {key: value for key, value in good.items() if key != "signature"},
-    ]
-    documents = [json.dumps(fault).encode() for fault in faults]
-    for document in (*documents, b"", b"{}", b"[]", b"\xff", b"null"):
-        assert signature.verify(FILES, signer.public, document), document
+    key, other = (signer(tmp_path, name) for name in "ab")
+    document = sign(FILES, key)
+    assert signature.verify(FILES, key.public, document) == 7
+    assert signature.counter(FILES, key.public, document) == 7
+    assert "something else" in fault(OTHER, key.public, document)
+    assert "something else" in fault(IMAGE, key.public, document)
+    assert "something else" in fault(FILES, key.public, sign(IMAGE, key))
+    assert "not by this key" in fault(FILES, other.public, document)
+    assert signature.counter(OTHER, key.public, document) == signature.counter(FILES, key.public, b"") == 0
+
+
+Alter = Callable[[dict[str, Any], dict[str, Any]], object]
+ALTERATIONS: dict[str, Alter] = {
+    "payload": lambda good, other: good["dsseEnvelope"].update(payload=other["dsseEnvelope"]["payload"]),
+    "second spelling": lambda good, other: good.update(dsse_envelope=other["dsseEnvelope"]),
+    "signature": lambda good, other: good["dsseEnvelope"].update(signatures=[{"sig": "AAAA", "keyid": ""}]),
+    "of another": lambda good, other: good["dsseEnvelope"].update(
+        signatures=other["dsseEnvelope"]["signatures"]
+    ),
+    "without": lambda good, other: good["dsseEnvelope"].update(signatures=[]),
+    "number": lambda good, other: good["dsseEnvelope"].update(payload=7),
+    "type": lambda good, other: good["dsseEnvelope"].update(payloadType="text/plain"),
+    "media type": lambda good, other: good.update(mediaType="application/json"),
+    "no hint": lambda good, other: good["verificationMaterial"]["publicKey"].pop("hint"),
+    "no key": lambda good, other: good["verificationMaterial"].pop("publicKey"),
+    "no envelope": lambda good, other: good.pop("dsseEnvelope"),
+}
+
+
+@pytest.mark.parametrize("name", ALTERATIONS)
+def test_an_altered_signature_does_not_hold(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = signer(tmp_path)
+    good, other = json.loads(sign(FILES, key)), json.loads(sign(OTHER, key, 9))
+    ALTERATIONS[name](good, other)
+    assert fault(FILES, key.public, json.dumps(good).encode())
+    assert capsys.readouterr().out == ""  # --json
+
+
+def test_damaged_documents_do_not_hold(tmp_path: Path) -> None:
+    key = signer(tmp_path)
+    whole = sign(FILES, key)
+    for document in (b"", b"{}", b"[]", b"\xff", b"null", b"[" * 100_000, whole[:-9]):
+        assert fault(FILES, key.public, document)
+        assert signature.stated_key(document) == "unreadable"
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"revision": FILES.revision},
+        *(
+            {"revision": FILES.revision, "counter": number}
+            for number in ("0", "-7", "7.0", "07", "9" * 20, "")
+        ),
+        {"counter": "7"},
+    ],
+)
+def test_facts_of_another_form_do_not_hold(tmp_path: Path, facts: dict[str, str]) -> None:
+    key = signer(tmp_path)
+    assert fault(FILES, key.public, sigstore_bundle.sign("name", (), facts, key))
+
+
+def require(key: Signer, stored: dict[str, bytes], *more: Signer) -> PublicKey:
+    trust = Trust(keys=tuple(each.public for each in (key, *more)), file="allowed")
+    return signature.require(FILES, trust, stored.get, "s3://x", lambda: tuple(stored))
 
 
 def test_one_allowed_key_is_enough_and_a_fault_is_told_from_an_absence(tmp_path: Path) -> None:
-    one, two = (signature.read_signer(keys.pair(tmp_path, name).private) for name in "ab")
-    trust = Trust(keys=(one.public, two.public), file="allowed")
-
-    def require(stored: dict[str, bytes]) -> PublicKey:
-        return signature.require(FILES, trust, stored.get, "s3://x", lambda: tuple(stored))
-
+    one, two = (signer(tmp_path, name) for name in "ab")
     # What the first key signed was altered; the second one's holds.
-    stored = {one.public.id: one.sign(OTHER), two.public.id: two.sign(FILES)}
-    assert require(stored) == two.public
+    stored = {one.public.id: sign(OTHER, one), two.public.id: sign(FILES, two)}
+    assert require(one, stored, two) == two.public
     del stored[two.public.id]
     said = []
     for each in (stored, {"0" * 32: b"x"}, {}):
         with pytest.raises(TrbError) as caught:
-            require(each)
+            require(one, each, two)
         assert caught.value.code == Code.BAD_SIGNATURE
         said.append(caught.value.message)
     assert len(set(said)) == 3
+
+
+def test_a_signature_in_the_former_format_is_told_with_what_to_do(tmp_path: Path) -> None:
+    former = {
+        "schema": 1,
+        "key": "SHA256:kmYcvdi2GkPeWxB6XLjrZB8JHsy2Hm8luHMFp9GMvqk",
+        "statement": f'{{"kind":"trb-revision","revision":"{FILES.revision}","schema":1}}',
+        "signature": "A" * 86 + "==",
+    }
+    with pytest.raises(TrbError) as caught:
+        require(signer(tmp_path), {"0" * 32: json.dumps(former).encode()})
+    assert (caught.value.code, caught.value.where) == (Code.BAD_SIGNATURE, "s3://x")
+    assert "former format" in caught.value.message
+    assert "push and sign it again" in caught.value.remedy and "--sign" in caught.value.remedy
 
 
 class Place:
@@ -184,39 +223,29 @@ class Place:
         return self.document
 
 
-def test_a_counter_is_signed_and_readable_without_it(tmp_path: Path) -> None:
-    signer, other = (signature.read_signer(keys.pair(tmp_path, name).private) for name in "ab")
-    document = signer.sign(FILES, 7)
-    assert document == signer.sign(FILES, 7)
-    assert signature.verify(FILES, signer.public, document) == ""
-    stored = json.loads(document)
-    # What a trb of before counters reads is what it always was.
-    assert {**json.loads(signer.sign(FILES)), "counter": 7} == {
-        key: value for key, value in stored.items() if key != "counter_signature"
-    }
-    assert signature.counter(FILES, signer.public, document) == 7
-    for others in (
-        {**stored, "counter": 8},
-        {**stored, "counter": True},
-        {**stored, "counter": -7},
-        {**stored, "counter": 7.0},
-        {**stored, "counter_signature": stored["signature"]},
-        {**stored, "counter": 0, "counter_signature": stored["signature"]},
-        {key: value for key, value in stored.items() if key != "counter"},
-        [],
-    ):
-        assert signature.counter(FILES, signer.public, json.dumps(others).encode()) == 0
-    assert signature.counter(IMAGE, signer.public, document) == 0
-    assert signature.counter(FILES, other.public, document) == 0
-    assert signature.counter(FILES, signer.public, b"") == 0
-
-
 def test_the_counter_grows_with_each_revision(tmp_path: Path) -> None:
-    signer = signature.read_signer(keys.pair(tmp_path, "a").private)
-    first = signature.next_counter(FILES, Place(IMAGE, None), signer.public)
+    key = signer(tmp_path)
+
+    def counter(subject: Subject, place: Place) -> int:
+        return signature.verify(subject, key.public, signature.sign(subject, (), place, key))
+
+    first = counter(FILES, Place(IMAGE, None))
     assert first > 1_700_000_000_000
     # The clock of who signed the current one goes before ours, by far.
-    ahead = Place(FILES, signer.sign(FILES, 2 * first))
-    assert signature.next_counter(IMAGE, ahead, signer.public) == 2 * first + 1
-    assert signature.next_counter(FILES, ahead, signer.public) == 2 * first
-    assert signature.next_counter(IMAGE, Place(FILES, signer.sign(FILES, 5)), signer.public) >= first
+    ahead = Place(FILES, sign(FILES, key, 2 * first))
+    assert counter(IMAGE, ahead) == 2 * first + 1
+    assert signature.sign(FILES, (), ahead, key) == ahead.document
+    assert counter(IMAGE, Place(FILES, sign(FILES, key, 5))) >= first
+    # An altered signature of the current revision is replaced.
+    assert counter(FILES, Place(FILES, sign(OTHER, key, 2 * first))) < 2 * first
+
+
+def test_a_library_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = signer(tmp_path)
+    document = sign(FILES, key)
+    monkeypatch.setitem(__import__("sys").modules, "model_signing._signing", None)
+    for action in (lambda: sign(FILES, key), lambda: signature.verify(FILES, key.public, document)):
+        with pytest.raises(TrbError) as caught:
+            action()
+        assert caught.value.code == Code.CLIENT_MISSING
+        assert "[push]" in caught.value.remedy
