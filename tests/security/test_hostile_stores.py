@@ -17,14 +17,20 @@ from typing import Any
 
 import pytest
 
-from tests.support import s3_server
+from tests.support import keys, s3_server
 from triton_repo_builder.base import transfer
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.repository import Manifest
 from triton_repo_builder.run.client import HttpClient, NoAnswer
 from triton_repo_builder.run.client import http as client_http
 from triton_repo_builder.ship import stores
-from triton_repo_builder.ship.stores import external_weights, oci_client, oci_layers
+from triton_repo_builder.ship.stores import (
+    external_weights,
+    oci_client,
+    oci_layers,
+    registry_tags,
+    signing_keys,
+)
 from triton_repo_builder.ship.stores.s3 import S3Store
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -163,12 +169,14 @@ def header(kind: bytes, size: int) -> bytes:
     return bytes(block)
 
 
-def image(server: Server, layer: bytes, size: int | None = None, digest: str = "") -> None:
-    """The image ``m:1`` of one layer."""
+def image(server: Server, layer: bytes, size: int | None = None, digest: str = "") -> str:
+    """The image ``m:1`` of one layer; its digest."""
     digest = digest or sha256(layer)
     described = {"digest": digest, "size": len(layer) if size is None else size}
-    server.acts["/v2/m/manifests/1"] = reply(json.dumps({"layers": [described]}).encode())
+    manifest = json.dumps({"layers": [described]}).encode()
+    server.acts["/v2/m/manifests/1"] = reply(manifest)
     server.acts[f"/v2/m/blobs/{digest}"] = reply(layer)
+    return sha256(manifest)
 
 
 def pull(url: str, target: Path) -> TrbError:
@@ -413,14 +421,48 @@ def test_a_layer_that_leads_outside(server: Server, tmp_path: Path, name: str) -
     assert not list(tmp_path.rglob("marker")) and not Path("/marker").exists()
 
 
-# --- buckets
-
-
 @pytest.mark.parametrize("name", [".git/config", "m/.GIT/config", ".models.trb-x/.undo.json", "m/\x1b[2J"])
 def test_a_layer_with_what_no_push_sends(server: Server, tmp_path: Path, name: str) -> None:
     """git runs what a .git says; a name of ours might be taken for what a killed trb left."""
     image(server, tar(file(f"models/{name}")))
     assert pull_image(server, tmp_path).code is Code.DIGEST_MISMATCH
+
+
+# --- registries: signatures
+
+
+ELSEWHERE = "../../other/blobs/sha256:" + "a" * 64
+
+
+@pytest.mark.parametrize(
+    ("blob", "act", "code"),
+    [
+        (sha256(b""), endless(), Code.DIGEST_MISMATCH),
+        (sha256(b""), drip, Code.STORAGE_UNREACHABLE),
+        (sha256(b""), reply(b"[" * 100_000), Code.BAD_SIGNATURE),
+        (sha256(b""), reply(b"", 404), Code.BAD_SIGNATURE),
+        (ELSEWHERE, reply(b"{}"), Code.BAD_SIGNATURE),
+    ],
+    ids=["endless", "drip", "deep", "missing", "elsewhere"],
+)
+def test_a_hostile_signature(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blob: str, act: Act, code: Code
+) -> None:
+    if act is drip:
+        monkeypatch.setattr(transfer, "PATIENCE", 0.5)
+    trust = signing_keys.read_trust(keys.pair(tmp_path, "key").public)
+    digest = image(server, tar(file("models/m/config.pbtxt")))
+    tag = registry_tags.signature_tag(digest, trust.keys[0].id)
+    server.acts[f"/v2/m/manifests/{tag}"] = reply(json.dumps({"layers": [{"digest": blob}]}).encode())
+    server.acts[f"/v2/m/blobs/{blob}"] = act
+    with pytest.raises(TrbError) as caught:
+        stores.verified(stores.parse(f"oci://{server.address}/m:1"), trust)
+    assert caught.value.code is code
+    assert server.sent < SENT
+    assert not any("other" in path for _, path, _ in server.asked)
+
+
+# --- buckets
 
 
 def bucket(server: Server, entry: dict[str, Any] | None = None) -> None:

@@ -16,6 +16,7 @@ from triton_repo_builder.base import transfer
 from triton_repo_builder.base.files import DAMAGED, load_json
 from triton_repo_builder.ship.stores import pointer, sigstore_bundle
 from triton_repo_builder.ship.stores.oci_client import MANIFEST, Client
+from triton_repo_builder.ship.stores.revision import DIGEST
 
 EMPTY = b"{}"
 EMPTY_TYPE = "application/vnd.oci.empty.v1+json"
@@ -76,7 +77,7 @@ def read_signature(client: Client, digest: str, key: str) -> bytes | None:
         blob = str(artefact["layers"][0]["digest"])
     except DAMAGED:
         return b""
-    if client.size(blob) is None:
+    if not DIGEST.fullmatch(blob) or client.size(blob) is None:
         return b""
     where = signature_tag(digest, key)
     return transfer.within(transfer.PATIENCE, lambda: transfer.document(client.blob(blob), where), where)

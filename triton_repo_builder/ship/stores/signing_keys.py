@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -73,38 +74,33 @@ def missing_library(error: ImportError) -> TrbError:
 
 def read_signer(file: Path) -> Signer:
     """Read a private key. Raises BAD_KEY, CLIENT_MISSING."""
-    forms = _forms()
     data, exposure = _read(file)
     if b"PRIVATE KEY-----" not in data:
-        public = data.startswith((b"ssh-", b"ecdsa-")) or b"BEGIN PUBLIC KEY" in data
-        what = "is a public key" if public else "is not a private key in PEM"
-        raise _bad(file, what, f"name the private key, or {MAKE_KEY}")
+        raise _bad(file, "is not a private key in PEM", f"name the private key, or {MAKE_KEY}")
     if exposure:
         raise private_file.refused(file, exposure, Code.BAD_KEY)
     if b"BEGIN OPENSSH PRIVATE KEY" in data:
         raise _bad(file, "is a key in OpenSSH's format, not in PEM", MAKE_KEY)
-    key = _private_key(file, data)
-    public_key = _supported(file, key.public_key())
+    forms, key = _forms(), _private_key(file, data)
+    public = _supported(file, key.public_key())
     pem = key.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption())
-    return Signer(public=public_key, pem=pem)
+    return Signer(public=public, pem=pem)
 
 
 def _private_key(file: Path, data: bytes) -> Any:
+    load, passphrase = _forms().load_pem_private_key, os.environ.get(PASSPHRASE, "")
     from cryptography.exceptions import UnsupportedAlgorithm
 
-    forms, passphrase = _forms(), os.environ.get(PASSPHRASE) or None
     try:
-        if passphrase is not None:
-            try:
-                return forms.load_pem_private_key(data, password=passphrase.encode())
-            except TypeError:  # the key has no passphrase: the variable may be meant for another one
-                pass
-        return forms.load_pem_private_key(data, password=None)
+        with suppress(TypeError):  # for a key without one: the variable may be meant for another key
+            if passphrase:
+                return load(data, password=passphrase.encode())
+        return load(data, password=None)
     except TypeError:
         raise _bad(file, "needs a passphrase", f"put the passphrase into {PASSPHRASE}") from None
     except (ValueError, UnsupportedAlgorithm) as error:
         remedy = f"check {PASSPHRASE}" if passphrase else f"restore it, or {MAKE_KEY}"
-        raise _bad(file, f"cannot be read: {shortened(' '.join(str(error).split()), 200)}", remedy) from None
+        raise _bad(file, _unreadable(error), remedy) from None
 
 
 def read_trust(file: Path) -> Trust:
@@ -122,30 +118,33 @@ def read_trust(file: Path) -> Trust:
 
 
 def _public_key(file: Path, match: re.Match[str]) -> PublicKey:
-    forms = _forms()
-    from cryptography.exceptions import UnsupportedAlgorithm
-
     if "PRIVATE" in match[1]:
         raise _bad(file, "is a private key", f"name the file of the public key; {MAKE_PUBLIC}")
+    load = _forms().load_pem_public_key
+    from cryptography.exceptions import UnsupportedAlgorithm
+
     try:
-        key = forms.load_pem_public_key(match[0].encode())
+        key = load(match[0].encode())
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise _bad(file, f"has a {match[1]} that cannot be read: {error}", MAKE_KEY) from None
+        raise _bad(file, f"has a {match[1]} that {_unreadable(error)}", MAKE_KEY) from None
     return _supported(file, key)
+
+
+def _unreadable(error: Exception) -> str:
+    return f"cannot be read: {shortened(' '.join(str(error).split()), 200)}"
 
 
 def _supported(file: Path, key: Any) -> PublicKey:
     """The key, if model signing takes its type."""
-    forms = _forms()
-    curve = getattr(getattr(key, "curve", None), "name", "")
+    forms, curve = _forms(), getattr(getattr(key, "curve", None), "name", "")
     if curve not in CURVES:
-        kind = f"curve {curve}" if curve else type(key).__name__.lstrip("_").removesuffix("PublicKey")
+        kind = curve or type(key).__name__.lstrip("_").removesuffix("PublicKey")
         raise _bad(file, f"is a key of the wrong type ({kind}): use P-256, P-384 or P-521", MAKE_KEY)
-    pem = key.public_bytes(forms.Encoding.PEM, forms.PublicFormat.SubjectPublicKeyInfo)
-    return PublicKey(pem=pem)
+    return PublicKey(pem=key.public_bytes(forms.Encoding.PEM, forms.PublicFormat.SubjectPublicKeyInfo))
 
 
 def _forms() -> Any:
+    """The module of cryptography that reads and writes keys."""
     try:
         from cryptography.hazmat.primitives import serialization
     except ImportError as error:
