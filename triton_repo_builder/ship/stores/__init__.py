@@ -12,7 +12,7 @@ from triton_repo_builder import check, repository
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.repository.journal import between, recovery, staging, turn
-from triton_repo_builder.ship.stores import retention, signature
+from triton_repo_builder.ship.stores import retention, signature, sigstore_bundle
 from triton_repo_builder.ship.stores.az import AzureStore
 from triton_repo_builder.ship.stores.gs import GoogleStore
 from triton_repo_builder.ship.stores.location import invalid
@@ -90,6 +90,8 @@ def push(
     REPOSITORY_BUSY: another process has changed it before all was sent; the location is as before.
     """
     retention.refuse_pinned(location, "the pushed files determine it")
+    if signer is not None:
+        sigstore_bundle.require_library()  # before anything is sent
     with turn.taken(root, tell):
         between.refuse(root)
         repo = repository.read(root)

@@ -37,13 +37,20 @@ class _InMemory:
         return self.data
 
 
-def sign(name: str, files: Iterable[Entry], facts: Mapping[str, str], signer: Signer) -> bytes:
-    """Sign recorded digests: no file is read. Raises CLIENT_MISSING."""
+def require_library() -> None:
+    """Raise CLIENT_MISSING if model_signing, or a library that it needs, is not installed."""
     try:
-        from model_signing import manifest
-        from model_signing._signing import sign_ec_key, signing
+        import model_signing  # noqa: F401
     except ImportError as error:
         raise missing_library(error) from None
+
+
+def sign(name: str, files: Iterable[Entry], facts: Mapping[str, str], signer: Signer) -> bytes:
+    """Sign recorded digests: no file is read. Raises CLIENT_MISSING."""
+    require_library()
+    from model_signing import manifest
+    from model_signing._signing import sign_ec_key, signing
+
     # The public API hashes folders, and has no place for further fields.
     method = {
         "method": "files",
@@ -69,12 +76,11 @@ def verify(document: bytes, key: PublicKey) -> dict[str, Any]:
     """The facts that a key signed. Raises InvalidBundle, CLIENT_MISSING."""
     if hint(document) != key.hint:  # model_signing would print a warning if there is none
         raise InvalidBundle("the signature is not by this key")
-    try:
-        from cryptography.exceptions import InvalidSignature
-        from model_signing._signing import sign_ec_key, sign_sigstore_pb
-        from sigstore_models.bundle.v1 import Bundle
-    except ImportError as error:
-        raise missing_library(error) from None
+    require_library()
+    from cryptography.exceptions import InvalidSignature
+    from model_signing._signing import sign_ec_key, sign_sigstore_pb
+    from sigstore_models.bundle.v1 import Bundle
+
     try:
         bundle = Bundle.from_dict(load_json(document))
         sign_ec_key.Verifier(_InMemory(key.pem)).verify(sign_sigstore_pb.Signature(bundle))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from model_signing import hashing, verifying
 
 from tests.support import keys
 from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.ship import stores
 from triton_repo_builder.ship.stores import revision, signature, signing_keys, sigstore_bundle
 from triton_repo_builder.ship.stores.signature import Subject
 from triton_repo_builder.ship.stores.signing_keys import PublicKey, Signer, Trust
@@ -243,8 +245,12 @@ def test_the_counter_grows_with_each_revision(tmp_path: Path) -> None:
 def test_a_library_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     key = signer(tmp_path)
     document = sign(FILES, key)
-    monkeypatch.setitem(__import__("sys").modules, "model_signing._signing", None)
-    for action in (lambda: sign(FILES, key), lambda: signature.verify(FILES, key.public, document)):
+    monkeypatch.setitem(sys.modules, "model_signing", None)
+    for action in (
+        lambda: sign(FILES, key),
+        lambda: signature.verify(FILES, key.public, document),
+        lambda: stores.push(tmp_path, stores.parse("oci://127.0.0.1:1/m:1"), lambda *facts: None, signer=key),
+    ):
         with pytest.raises(TrbError) as caught:
             action()
         assert caught.value.code == Code.CLIENT_MISSING
