@@ -153,7 +153,7 @@ def _forms() -> Any:
 
 
 def _read(file: Path) -> tuple[bytes, str]:
-    """A file of keys, and its exposure to other users, which is no fault of public ones."""
+    """Content of a file of keys, and its exposure to other users, which does not matter for public keys."""
     try:
         data, exposure = private_file.read(file, LARGEST + 1)
     except OSError as error:
@@ -164,5 +164,5 @@ def _read(file: Path) -> tuple[bytes, str]:
     return data, exposure
 
 
-def _bad(file: Path, what: str, remedy: str) -> TrbError:
-    return TrbError(Code.BAD_KEY, what, where=str(file), remedy=remedy)
+def _bad(file: Path, message: str, remedy: str) -> TrbError:
+    return TrbError(Code.BAD_KEY, message, where=str(file), remedy=remedy)
