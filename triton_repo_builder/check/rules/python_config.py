@@ -15,6 +15,13 @@ from triton_repo_builder.check.rules.python_parameters import Values, looks_up
 
 _TEXT = "TypeError: string indices must be integers"
 _PARSE = 'parse it first: json.loads(args["model_config"])'
+_KEYS = frozenset(
+    {
+        *("model_config", "model_instance_device_id", "model_instance_kind", "model_instance_name"),
+        *("model_name", "model_repository", "model_version"),
+    }
+)
+"""Keys of the mapping that ``initialize`` is called with."""
 _OF_A_DICT = ("get", "items", "keys", "values")
 _BY_NAME = {"get_input_config_by_name": "input", "get_output_config_by_name": "output"}
 Use = ast.Subscript | ast.Call | ast.Attribute
@@ -22,12 +29,12 @@ Use = ast.Subscript | ast.Call | ast.Attribute
 
 def check(context: ModelContext, file: Path, source: PythonSource) -> Iterator[Finding]:
     """Each use that surely runs in ``initialize``, or in ``execute`` of what it has kept."""
-    initialize, execute = source.method("initialize"), source.method("execute")
+    initialize = source.method("initialize")
     if source.tree is None or initialize is None or len(initialize.args.args) < 2:
         return
     uses = _Uses(context, source, initialize)
-    for method in (initialize, execute):
-        for node in source.used(method) if method and uses.known else ():
+    for method in ("initialize", "execute") if uses.known else ():
+        for node in source.used(method):
             message, remedy = uses.fault(node)
             if message:
                 where = Place(file, node.lineno, node.col_offset + 1)
@@ -60,6 +67,8 @@ class _Uses:
         read += [node.args[0] for node in inner if isinstance(node, ast.Call) and self._parses_mapping(node)]
         uses = sum(named(node) == self._arguments for node in inner)
         self.known = uses == sum(named(node) == self._arguments for node in read)
+        looked_up = [node.value for node in inner if isinstance(node, ast.Subscript) and _loads(node)]
+        self._only_keys = uses == sum(named(node) == self._arguments for node in looked_up)
 
     def fault(self, node: Use) -> tuple[str, str]:
         """What Python says, and the remedy; empty if it may be right."""
@@ -90,6 +99,8 @@ class _Uses:
         key = node.slice.value if isinstance(node.slice, ast.Constant) else None
         if not isinstance(key, str):
             return "", ""
+        if self._is_mapping(node.value) and self._only_keys and key not in _KEYS:
+            return f"KeyError: {key!r}", f"the keys are: {', '.join(sorted(_KEYS))}"
         if self._is_text(node.value):
             return _TEXT, _PARSE
         inner = node.value

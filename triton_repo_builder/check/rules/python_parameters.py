@@ -26,7 +26,7 @@ def check(context: ModelContext, file: Path, source: PythonSource) -> Iterator[F
         or (completion and _names_parameters(completion))
     ):
         return
-    looked_up = source.looked_up(method)
+    looked_up = [node for node in source.used("initialize") if isinstance(node, ast.Subscript)]
     if not looked_up:
         return
     values = Values(source.tree, method.args.args[1].arg)

@@ -1,6 +1,7 @@
 class TritonPythonModel:
     def initialize(self, args):
-        self.config = json.loads(args["model_config"])
+        args.update(scale="2")
+        self.scale = args["scale"]
 
     def execute(self, requests):
         return []
