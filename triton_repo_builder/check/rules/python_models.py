@@ -14,7 +14,7 @@ from triton_repo_builder.check.finding import Finding, Place, Severity
 from triton_repo_builder.check.line_numbers import Key
 from triton_repo_builder.check.python_nodes import first_line
 from triton_repo_builder.check.python_source import CLASS, PythonSource
-from triton_repo_builder.check.rules import helpers, python_calls, python_config, python_parameters
+from triton_repo_builder.check.rules import helpers, python_calls, python_config
 
 IN_THE_IMAGE = frozenset({"c_python_backend_utils", "numpy", "triton_python_backend_utils"})
 _SINCE = {"tomllib": (3, 11)}
@@ -161,8 +161,6 @@ def _file(context: ModelContext, file: Path, absent: dict[str, Place]) -> Iterat
         stops[file] = ending
     for module, stop in stops.items():
         yield report("python-raises", Place(module, stop.lineno, stop.col_offset + 1), _raised(stop))
-    if context.model.error is None:
-        yield from python_parameters.check(context, file, source)
     yield from python_config.check(context, file, source)
     yield from _class(context, file, source, sources)
     yield from _methods(context, file, source)
