@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import examples
+from tests.support import examples
 from triton_repo_builder import check, repository
 from triton_repo_builder.base import releases
 from triton_repo_builder.base.files import load_toml
@@ -42,6 +42,17 @@ def lay_out(name: str, target: Path, folder: Path = FOLDER) -> Path:
         (target / path).parent.mkdir(parents=True, exist_ok=True)
         (target / path).write_bytes(base64.b64decode(content))
     return target
+
+
+def files_named(name: str, *folders: Path) -> list[bytes]:
+    """Contents of the files of that name in all cases of some folders."""
+    cases = [case(file.stem, folder) for folder in folders for file in sorted(folder.glob("*.toml"))]
+    texts = [text.encode() for each in cases for text in _named(each["files"], name)]
+    return texts + [base64.b64decode(code) for each in cases for code in _named(each.get("base64", {}), name)]
+
+
+def _named(files: dict[str, str], name: str) -> list[str]:
+    return [content for path, content in files.items() if Path(path).name == name and path[-1] != "/"]
 
 
 def release_of(name: str) -> Release:

@@ -3,40 +3,18 @@
 from __future__ import annotations
 
 import ast
-import operator
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
 
-_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-}
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 _NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)
 
 
 def truth(test: ast.expr) -> bool | None:
-    """What a condition of constants is; None for any other."""
+    """Value of a constant condition, of ``not`` one, and of ``TYPE_CHECKING``; None for any other."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         inner = truth(test.operand)
         return None if inner is None else not inner
-    if isinstance(test, ast.BoolOp):
-        parts = [truth(part) for part in test.values]
-        decides = isinstance(test.op, ast.Or)
-        return decides if decides in parts else None if None in parts else not decides
-    if isinstance(test, ast.Compare) and len(test.ops) == 1:
-        left, right = test.left, test.comparators[0]
-        compare = _COMPARISONS.get(type(test.ops[0]))
-        if compare and isinstance(left, ast.Constant) and isinstance(right, ast.Constant):
-            try:
-                return bool(compare(left.value, right.value))
-            except TypeError:  # 1 < "a"
-                return None
-    name = test.attr if isinstance(test, ast.Attribute) else getattr(test, "id", "")
+    name = test.attr if isinstance(test, ast.Attribute) else named(test)
     if name == "TYPE_CHECKING":
         return False
     return bool(test.value) if isinstance(test, ast.Constant) else None
