@@ -20,7 +20,7 @@ from types import TracebackType
 import pytest
 import tiny_onnx
 from bad_repositories import ACCEPTED as ACCEPTED_ONES
-from bad_repositories import FOLDER, GOOD, findings, lay_out
+from bad_repositories import FOLDER, GOOD, case, findings, lay_out
 
 from tests.integration import test_onnxruntime_refusals as refusals
 from tests.support.raw_server import RawServer, raw_server
@@ -236,7 +236,6 @@ REFUSED_OTHERWISE = [
     "python-environment-zip",
     "python-import-initialize",
     "python-import-helper",
-    "python-import-name",
     "python-import-raised-again",
     "python-import-relative",
     "python-import-repository",
@@ -245,19 +244,12 @@ REFUSED_OTHERWISE = [
     "python-name-range",
     "python-raises",
     "python-raises-config-output",
-    "python-raises-default",
-    "python-raises-division",
     "python-raises-finally",
     "python-raises-helper",
     "python-raises-initialize",
     "python-raises-key",
-    "python-raises-local",
-    "python-raises-name",
     "python-raises-package",
     "python-raises-parameter",
-    "python-raises-pattern",
-    "python-raises-removed",
-    "python-raises-type-checking",
     "python-syntax-helper",
 ]
 ONLY_WARNED = ("batch-strategy", "python-environment", "python-import")
@@ -392,11 +384,7 @@ def test_the_server_cannot_parse_it_either(bench: Bench, name: str) -> None:
     assert len(errors) == 1
     assert "failed to read text proto from" in said
     # Protobuf's parsers for C++ and Python differ in words and columns, not in the line.
-    line = (
-        (Path(__file__).parents[1] / "errors" / "repositories" / name / "expected.txt")
-        .read_text()
-        .split(":")[1]
-    )
+    line = case(name)["expected"].split(":")[1]
     assert f"inference.ModelConfig: {line}:" in said
 
 

@@ -28,8 +28,6 @@ def lay_out(files: Mapping[str, str], root: Path) -> Path:
             path.with_suffix("").with_suffix("").write_bytes(model.SerializeToString())
         elif name.endswith(".onnx.txt"):
             path.with_suffix("").write_bytes(onnx.parser.parse_model(text).SerializeToString())
-        elif name.endswith(".raw"):
-            path.with_suffix("").write_text(text)
         else:
-            path.write_text(text)
+            path.write_bytes(text.encode())
     return root

@@ -1,4 +1,4 @@
-"""The direction of imports, lazy ones included: docs/design.md, "The layers"."""
+"""The direction of imports, lazy ones included: docs/design.md, "The wings"."""
 
 from __future__ import annotations
 

@@ -1,42 +1,20 @@
-"""Parts of a Python syntax tree: what a condition is, what is evaluated, which names are bound."""
+"""Expressions of a Python syntax tree: constant conditions, parts that are always evaluated, bound names."""
 
 from __future__ import annotations
 
 import ast
-import operator
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
 
-_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-}
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 _NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)
 
 
 def truth(test: ast.expr) -> bool | None:
-    """What a condition of constants is; None for any other."""
+    """Value of a constant condition, of ``not`` one, and of ``TYPE_CHECKING``; None for any other."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         inner = truth(test.operand)
         return None if inner is None else not inner
-    if isinstance(test, ast.BoolOp):
-        parts = [truth(part) for part in test.values]
-        decides = isinstance(test.op, ast.Or)
-        return decides if decides in parts else None if None in parts else not decides
-    if isinstance(test, ast.Compare) and len(test.ops) == 1:
-        left, right = test.left, test.comparators[0]
-        compare = _COMPARISONS.get(type(test.ops[0]))
-        if compare and isinstance(left, ast.Constant) and isinstance(right, ast.Constant):
-            try:
-                return bool(compare(left.value, right.value))
-            except TypeError:  # 1 < "a"
-                return None
-    name = test.attr if isinstance(test, ast.Attribute) else getattr(test, "id", "")
+    name = test.attr if isinstance(test, ast.Attribute) else named(test)
     if name == "TYPE_CHECKING":
         return False
     return bool(test.value) if isinstance(test, ast.Constant) else None
@@ -66,29 +44,20 @@ def _parts(node: ast.AST) -> list[ast.AST]:
     return [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr | ast.keyword)]
 
 
-def own_nodes(body: Iterable[ast.AST], *, live: bool = False) -> Iterator[ast.AST]:
-    """The nodes of some statements without those of functions and classes in them.
-
-    With ``live`` also without the branches that never run.
-    """
+def own_nodes(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Nodes of some statements without those of functions and classes in them."""
     waiting = [*body]
     while waiting:
         node = waiting.pop()
         yield node
-        taken = truth(node.test) if live and isinstance(node, ast.If) else None
-        if isinstance(node, ast.If) and taken is not None:
-            waiting += [node.test, *(node.body if taken else node.orelse)]
-        elif not isinstance(node, _SCOPES):
+        if not isinstance(node, _SCOPES):
             waiting += ast.iter_child_nodes(node)
 
 
-def bindings(body: Iterable[ast.AST], *, live: bool = False) -> set[str]:
-    """Every name that some statements may bind in their own scope.
-
-    With ``live`` only those that may have a value afterwards: an exception's name has none.
-    """
+def bindings(body: Iterable[ast.AST]) -> set[str]:
+    """Names that some statements may bind in their own scope."""
     names: set[str] = set()
-    nodes = [*own_nodes(body, live=live)]
+    nodes = [*own_nodes(body)]
     within = [node.target for node in nodes if isinstance(node, ast.comprehension)]
     inner = {id(part) for target in within for part in ast.walk(target)}
     for node in nodes:
@@ -96,8 +65,6 @@ def bindings(body: Iterable[ast.AST], *, live: bool = False) -> set[str]:
             names |= {node.id} if id(node) not in inner else set()
         elif isinstance(node, ast.Import | ast.ImportFrom):
             names |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
-        elif live and isinstance(node, ast.ExceptHandler):
-            continue
         elif isinstance(node, _NAMED) and node.name:
             names.add(node.name)
         elif isinstance(node, ast.MatchMapping) and node.rest:
@@ -119,23 +86,9 @@ def dotted(node: ast.AST) -> str:
     return named(node)
 
 
-def shown(node: ast.AST) -> str:
-    """The first line of a node's text, cut; empty if it is nested too deep to be written."""
+def first_line(node: ast.AST) -> str:
+    """First line of a node's text, cut; empty if it is nested too deep to be written."""
     try:
         return ast.unparse(node).partition("\n")[0][:100]
     except RecursionError:
         return ""
-
-
-def rebound(node: ast.AST) -> Iterable[str]:
-    """Names that a node gives a meaning of its own; ``import sys`` gives ``sys`` its usual one."""
-    if isinstance(node, ast.arg):
-        return (node.arg,)
-    if isinstance(node, ast.Import):
-        return [alias.asname for alias in node.names if alias.asname]
-    if isinstance(node, ast.ImportFrom):
-        return [] if node.module == "sys" else [alias.asname or alias.name for alias in node.names]
-    if isinstance(node, ast.Name):
-        return (node.id,) if isinstance(node.ctx, ast.Store) else ()
-    name = None if isinstance(node, ast.alias) else getattr(node, "name", None)
-    return (name,) if isinstance(name, str) else ()

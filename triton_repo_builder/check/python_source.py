@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from triton_repo_builder.check.python_flow import Ending, Flow
 from triton_repo_builder.check.python_nodes import bindings, dotted, named, own_nodes
 from triton_repo_builder.check.python_statements import (
     asks,
@@ -17,6 +16,7 @@ from triton_repo_builder.check.python_statements import (
     executed,
     modules,
     parts,
+    reached,
     reflects,
     removes,
 )
@@ -28,13 +28,6 @@ OF_CLASS = "auto_complete_config"
 """The method that the backend calls before there is an object."""
 CALLED = ("__init__", "auto_complete_config", "initialize")
 """Methods that run before the first request."""
-INITIALIZED = frozenset(
-    {
-        *("model_config", "model_instance_device_id", "model_instance_kind", "model_instance_name"),
-        *("model_name", "model_repository", "model_version"),
-    }
-)
-"""The keys of what ``initialize`` is called with."""
 _HARMLESS = frozenset({"dataclass", "dataclasses.dataclass", "final", "typing.final", "total_ordering"})
 """Decorators that leave a class its methods."""
 _LOOKED_UP = frozenset({"__new__", "__getattr__", "__getattribute__"})
@@ -127,20 +120,6 @@ class PythonSource:
         nodes = (node for node in self._nodes if isinstance(node, ast.Attribute))
         return frozenset(node.attr for node in nodes if not isinstance(node.ctx, ast.Load))
 
-    def taken_from(self, module: str) -> Iterator[ast.Attribute]:
-        """What is read out of a module, where no condition or handler stands before it."""
-        imports = [node for node in self._nodes if isinstance(node, ast.Import)]
-        names = {
-            alias.asname or alias.name for node in imports for alias in node.names if alias.name == module
-        }
-        waiting: list[ast.AST] = [self.tree] if self.tree and names else []
-        while waiting:
-            node = waiting.pop()
-            if isinstance(node, ast.Attribute) and named(node.value) in names:
-                yield from [node] if node.attr not in self._patched else ()
-            elif not isinstance(node, ast.Try | ast.If | ast.IfExp | ast.BoolOp):
-                waiting += reversed([*ast.iter_child_nodes(node)])
-
     @cached_property
     def methods(self) -> set[str]:
         """The names that the class binds, or that an object of it may have."""
@@ -154,15 +133,11 @@ class PythonSource:
         attributes = (node.attr for node in self._nodes if isinstance(node, ast.Attribute))
         return any(name in ("path", "addsitedir") for name in attributes)
 
-    def ending(self) -> Ending | None:
-        """The first place that no import gets past, or no call of what runs before the first request."""
-        called = [method for name in CALLED if (method := self.method(name))]
-        ends = (self._flow.of_method(method, INITIALIZED) for method in called)
+    def ending(self) -> ast.Raise | None:
+        """First ``raise`` that no import gets past, or no call of the methods before the first request."""
+        methods = (self._run_by(name) for name in CALLED)
+        ends = (_first_raise(nodes) for nodes in methods)
         return self.stop or next((end for end in ends if end), None)
-
-    @cached_property
-    def _flow(self) -> Flow:
-        return Flow(self.tree or ast.Module(body=[], type_ignores=[]))
 
     def mentions(self, part: str) -> bool:
         """Whether some name or attribute of the module has that in it."""
@@ -216,41 +191,32 @@ class PythonSource:
             yield from ((name, node.lineno) for name in modules(node))
 
     def certain(self, *more: str) -> frozenset[tuple[str, int]]:
-        """Those of ``imports`` that surely run while the model loads, or in these methods."""
-        nodes = (node for node in self._reached(*more) if isinstance(node, ast.stmt))
+        """Those of ``imports`` that always run while the model loads, or in these methods."""
+        methods = (node for name in (*CALLED, *more) for node in self._run_by(name))
+        nodes = (node for node in (*self._at_import, *methods) if isinstance(node, ast.stmt))
         return frozenset((name, node.lineno) for node in nodes for name in modules(node))
 
-    def names(self, *, loading: bool) -> Iterator[tuple[str, str, int]]:
-        """Every name that is taken out of a module beside this one: the module's, its own, the line.
-
-        Either those that are surely taken while the model loads, or those that are taken later, if ever.
-        """
-        at_load = self._reached()
-        for node in self._needing:
-            if (node in at_load) != loading:
-                continue
-            if isinstance(node, ast.ImportFrom) and node.level < 2 and node.module and "." not in node.module:
-                yield from ((node.module, alias.name, node.lineno) for alias in node.names)
-
-    def looked_up(self, method: ast.FunctionDef) -> list[ast.Subscript]:
-        """The ``a[b]`` of a method that surely run when it is called, from its first line on."""
-        return [node for node in self.used(method) if isinstance(node, ast.Subscript)]
-
-    def used(self, method: ast.FunctionDef) -> list[ast.Subscript | ast.Call | ast.Attribute]:
-        """The look-ups and calls of a method that surely run when it is called, from its first line on."""
-        reached = self._flow.reached([method], INITIALIZED)
+    def used(self, name: str) -> list[ast.Subscript | ast.Call | ast.Attribute]:
+        """Look-ups (``a[b]``, ``a.b``) and calls that always run when a method is called, by position."""
         kinds = ast.Subscript | ast.Call | ast.Attribute
-        within = (node for node in ast.walk(method) if isinstance(node, kinds) and node in reached)
-        return sorted(within, key=lambda node: (node.lineno, node.col_offset))
+        nodes = (node for node in self._run_by(name) if isinstance(node, kinds))
+        return sorted(nodes, key=lambda node: (node.lineno, node.col_offset))
 
-    def _reached(self, *more: str) -> frozenset[ast.AST]:
-        called = (self.method(name) for name in (*CALLED, *more))
-        return self._flow.reached([method for method in called if method], INITIALIZED)
+    @cached_property
+    def stop(self) -> ast.Raise | None:
+        """First ``raise`` at the top that no import gets past."""
+        return _first_raise(self._at_import)
 
-    @property
-    def stop(self) -> Ending | None:
-        """The first place at the top that no import gets past."""
-        return self._flow.of_module()
+    @cached_property
+    def _at_import(self) -> tuple[ast.AST, ...]:
+        return tuple(reached(self.tree.body if self.tree else []))
+
+    def _run_by(self, name: str) -> tuple[ast.AST, ...]:
+        """Nodes that always run when a method is called; a call of a generator runs none."""
+        method = self.method(name)
+        body = method.body if method else []
+        generator = any(isinstance(node, ast.Yield | ast.YieldFrom) for node in own_nodes(body))
+        return () if generator else tuple(reached(body))
 
     @cached_property
     def _needing(self) -> tuple[ast.Import | ast.ImportFrom, ...]:
@@ -279,7 +245,6 @@ def parse(source: bytes, name: str, python: tuple[int, int]) -> PythonSource:
             tree = ast.parse(source, filename=name, feature_version=python)
             # Finds what the parser alone takes: a return outside of functions. Nothing is run.
             compile(source, name, "exec", dont_inherit=True)
-        _own_checking(tree, source)
         return PythonSource(tree=tree)
     except SyntaxError as error:
         message = f"SyntaxError: {error.msg} ({name}, line {error.lineno})"
@@ -290,20 +255,8 @@ def parse(source: bytes, name: str, python: tuple[int, int]) -> PythonSource:
         return PythonSource(tree=None, error=f"{type(error).__name__}: {error}"[:200], deep=True)
 
 
-def _own_checking(tree: ast.Module, source: bytes) -> None:
-    """Take a ``TYPE_CHECKING`` that a module sets by itself for a name like any other."""
-    if b"TYPE_CHECKING" not in source:
-        return
-    nodes = [*ast.walk(tree)]
-    names = [node for node in nodes if isinstance(node, ast.Name) and node.id == "TYPE_CHECKING"]
-    values = [
-        node.value
-        for node in nodes
-        if isinstance(node, ast.Assign) and any(name in names for name in node.targets)
-    ]
-    if any(not isinstance(value, ast.Constant) or value.value for value in values):
-        for name in names:
-            name.id = "TYPE_CHECKING_OF_ITS_OWN"
+def _first_raise(nodes: Iterable[ast.AST]) -> ast.Raise | None:
+    return next((node for node in nodes if isinstance(node, ast.Raise)), None)
 
 
 def _bound(method: ast.FunctionDef) -> bool | None:

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 
-from triton_repo_builder.check.python_nodes import named, truth
+from triton_repo_builder.check.python_nodes import certain, named, own_nodes, truth
 
 _OPTIONAL = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
 _REFLECTIVE = frozenset(
@@ -104,3 +104,52 @@ def binds(node: ast.stmt, name: str) -> bool:
         else isinstance(inner, ast.MatchAs | ast.MatchStar) and inner.name == name
         for inner in parts(node)
     )
+
+
+def reached(body: Iterable[ast.stmt]) -> Iterator[ast.AST]:
+    """Nodes that always run when these statements do, in about that order; nothing is executed.
+
+    No condition, loop, ``with`` or handler stands before them. Nodes: imports, ``raise`` and the expressions
+    that are read.
+    """
+    waiting = [*reversed([*body])]
+    while waiting:
+        node = waiting.pop()
+        for expression in _evaluated(node):
+            yield from certain(expression)
+        if isinstance(node, ast.Import | ast.ImportFrom | ast.Raise):
+            yield node
+        if isinstance(node, ast.Raise):
+            return
+        if leaves(node):
+            waiting.clear()
+        waiting += reversed(_unconditional(node))
+
+
+def leaves(node: ast.stmt) -> bool:
+    """Whether a statement may end its function without an error, so that what follows may not run."""
+    return any(isinstance(inner, ast.Return) for inner in own_nodes([node]))
+
+
+def _unconditional(node: ast.stmt) -> list[ast.stmt]:
+    """Statements inside a statement that always run with it."""
+    if isinstance(node, ast.ClassDef):
+        return node.body
+    if isinstance(node, ast.If) and truth(node.test) is not None:
+        return node.body if truth(node.test) else node.orelse
+    if isinstance(node, ast.Try):
+        stopped = bool(node.handlers) or any(leaves(last) for last in node.finalbody)
+        return [*([] if stopped else [*node.body, *node.orelse]), *node.finalbody]
+    return []
+
+
+def _evaluated(node: ast.stmt) -> list[ast.expr]:
+    """Expressions that a statement reads whenever it runs; targets and annotations are left out."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return [*node.decorator_list, *node.args.defaults, *(each for each in node.args.kw_defaults if each)]
+    if isinstance(node, ast.ClassDef):
+        return [*node.decorator_list, *node.bases, *(keyword.value for keyword in node.keywords)]
+    if isinstance(node, ast.With | ast.AsyncWith):
+        return [node.items[0].context_expr]
+    read = (getattr(node, field, None) for field in ("value", "iter", "test", "subject", "exc"))
+    return [expression for expression in read if isinstance(expression, ast.expr)]

@@ -12,12 +12,12 @@ from typing import Any
 from tests.reliability import mutate
 from tests.reliability.readers.reader import (
     REPOSITORY,
-    ROOT,
     Reader,
     contents,
     write,
     write_named,
 )
+from tests.support.bad_repositories import FOLDER, files_named
 from triton_repo_builder.base.errors import TrbError
 from triton_repo_builder.repository.pbtxt import PbtxtError
 
@@ -31,9 +31,9 @@ def _named_seeds(root: Path, *patterns: str, most: int = 60_000) -> list[bytes]:
 
 
 def _pbtxt_seeds() -> list[bytes]:
-    bad = ROOT / "tests" / "errors" / "repositories"
     own = contents("config.pbtxt", root=REPOSITORY)()
-    return own + contents("config.pbtxt", root=bad)()[:40]
+    bad = {content for content in files_named("config.pbtxt", FOLDER) if len(content) < 60_000}
+    return own + sorted(bad, key=lambda data: (len(data), data))[:40]
 
 
 PBTXT = (

@@ -1,6 +1,6 @@
 """Every finding, on a repository that has just that fault; and none on one that has no fault.
 
-A new folder in tests/errors/repositories is a new test. ``TRB_EXPECT=write`` writes its expected.txt; the
+A new file in tests/errors/repositories is a new test. ``TRB_EXPECT=write`` writes its ``expected``; the
 diff is then for a person to read.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bad_repositories import ACCEPTED, FOLDER, GOOD, NAMES, findings, lay_out, release_of
+from bad_repositories import ACCEPTED, GOOD, NAMES, case, findings, lay_out, release_of, write_expected
 
 from triton_repo_builder import check
 from triton_repo_builder import repository as repository_package
@@ -28,11 +28,11 @@ def test_findings_are_the_expected_ones(name: str, tmp_path: Path) -> None:
     text = "".join(f"{finding}\n" for finding in findings(repository, release_of(name))).replace(
         f"{repository}/", ""
     )
-    expected = FOLDER / name / "expected.txt"
     if os.environ.get("TRB_EXPECT") == "write":
-        expected.write_text(text)
+        write_expected(name, text)
+        case.cache_clear()
     assert text
-    assert text == expected.read_text()
+    assert text == case(name)["expected"]
 
 
 @pytest.mark.parametrize("name", ACCEPTED)
@@ -43,7 +43,7 @@ def test_what_loads_has_no_error(name: str, tmp_path: Path) -> None:
 
 
 def test_each_code_has_a_repository() -> None:
-    texts = "".join((FOLDER / name / "expected.txt").read_text() for name in NAMES)
+    texts = "".join(case(name)["expected"] for name in NAMES)
     shown = set(re.findall(r" \[([a-z0-9-]+)\]$", texts, re.MULTILINE))
     # Those of a running server are in test_check_live.py, of an empty folder in cli/test_check.py.
     elsewhere = {"repository-empty", *(code for code in CODES if code.startswith("live-"))}

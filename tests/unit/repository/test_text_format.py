@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import pytest
+from bad_repositories import FOLDER, GOOD, files_named
 
 from triton_repo_builder.repository import pbtxt, text_format
 
@@ -88,7 +88,7 @@ def test_floats_are_floats() -> None:
     assert math.isnan(parsed["sequence_batching"]["direct"]["minimum_slot_utilization"])
 
 
-CONFIGS = sorted((Path(__file__).parents[2] / "errors").glob("**/config.pbtxt"))
+CONFIGS = files_named("config.pbtxt", FOLDER, GOOD)
 FURTHER = [
     "max_batch_size: -1",
     "max_batch_size: 1x",
@@ -106,7 +106,7 @@ FURTHER = [
 
 
 def test_a_plain_text_is_read_at_once_as_it_is_read_token_by_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = FURTHER + [path.read_bytes().decode("utf-8", "replace") for path in CONFIGS if path.is_file()]
+    texts = FURTHER + [content.decode("utf-8", "replace") for content in CONFIGS]
 
     def read(text: str) -> str:
         try:

@@ -9,20 +9,12 @@ from typing import Any
 
 from triton_repo_builder.check.context import ModelContext, report
 from triton_repo_builder.check.finding import Finding, Place, Severity
-from triton_repo_builder.check.python_flow import leaves
 from triton_repo_builder.check.python_nodes import bindings, named, own_nodes
 from triton_repo_builder.check.python_source import OF_CLASS, PythonSource
+from triton_repo_builder.check.python_statements import leaves
 
 _PROPERTIES = ("name", "data_type", "dims", "optional")
 _LISTS = (ast.List, ast.ListComp, ast.Tuple, ast.Dict)
-_GONE = {
-    **{name: name for name in ("float", "int", "object", "str", "complex")},
-    "unicode": "str",
-}
-"""What numpy lacks from 1.24 on, with what takes its place.
-
-https://numpy.org/devdocs/release/1.24.0-notes.html
-"""
 _SENDER = "sender"
 """In the name of whatever gets an answer out of a model that returns none."""
 
@@ -33,7 +25,6 @@ def check(context: ModelContext, file: Path, source: PythonSource) -> Iterator[F
         yield report(
             "python-completion", Place(file, node.lineno, node.col_offset + 1), f"ValueError: {message}"
         )
-    yield from _gone(file, source)
     execute = source.method("execute")
     if execute is None or any(
         isinstance(node, ast.Yield | ast.YieldFrom) for node in own_nodes(execute.body)
@@ -59,15 +50,6 @@ def check(context: ModelContext, file: Path, source: PythonSource) -> Iterator[F
     if message:
         where = Place(file, execute.lineno, execute.col_offset + 1)
         yield report("python-signature", where, message, remedy=remedy, severity=severity)
-
-
-def _gone(file: Path, source: PythonSource) -> Iterator[Finding]:
-    for node in source.taken_from("numpy"):
-        if node.attr in _GONE:
-            where = Place(file, node.lineno, node.col_offset + 1)
-            message = f"AttributeError: module 'numpy' has no attribute '{node.attr}', from 1.24 on"
-            remedy = f"write {_GONE[node.attr]}"
-            yield report("python-raises", where, message, remedy=remedy, severity="warning")
 
 
 def _completed(context: ModelContext, method: ast.FunctionDef | None) -> Iterator[tuple[ast.Call, str]]:

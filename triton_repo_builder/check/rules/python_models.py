@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -11,8 +12,9 @@ from triton_repo_builder.check import environment
 from triton_repo_builder.check.context import ModelContext, c_string, relative, report
 from triton_repo_builder.check.finding import Finding, Place, Severity
 from triton_repo_builder.check.line_numbers import Key
+from triton_repo_builder.check.python_nodes import first_line
 from triton_repo_builder.check.python_source import CLASS, PythonSource
-from triton_repo_builder.check.rules import helpers, python_calls, python_config, python_parameters
+from triton_repo_builder.check.rules import helpers, python_calls, python_config
 
 IN_THE_IMAGE = frozenset({"c_python_backend_utils", "numpy", "triton_python_backend_utils"})
 _SINCE = {"tomllib": (3, 11)}
@@ -154,17 +156,25 @@ def _file(context: ModelContext, file: Path, absent: dict[str, Place]) -> Iterat
     if not source.binds_class and not helpers.names_class(file, sources):
         message = f"AttributeError: module '{file.parent.name}.{file.stem}' has no attribute '{CLASS}'"
         yield report("python-class-missing", str(file), message)
-    ending = source.ending()
-    if ending and not (ending.unbound and helpers.gives_builtins(sources)):
-        yield report("python-raises", Place(file, ending.line, ending.column), ending.message)
-    if context.model.error is None:
-        yield from python_parameters.check(context, file, source)
+    stops = helpers.stops(file, sources)
+    if ending := source.ending():
+        stops[file] = ending
+    for module, stop in stops.items():
+        yield report("python-raises", Place(module, stop.lineno, stop.col_offset + 1), _raised(stop))
     yield from python_config.check(context, file, source)
     yield from _class(context, file, source, sources)
     yield from _methods(context, file, source)
     yield from python_calls.check(context, file, source)
     yield from _imports(context, file, sources)
     _absent(context, file, sources, absent)
+
+
+def _raised(statement: ast.Raise) -> str:
+    """Error of a ``raise``, in Python's words if they are constant."""
+    error = statement.exc
+    if isinstance(error, ast.Call) and len(error.args) == 1 and isinstance(error.args[0], ast.Constant):
+        return f"{first_line(error.func)}: {error.args[0].value!s}"
+    return f"{first_line(statement) or 'raise'}: the model never loads"
 
 
 def _class(
@@ -196,14 +206,13 @@ def _methods(context: ModelContext, file: Path, source: PythonSource) -> Iterato
 
 
 def _imports(context: ModelContext, file: Path, sources: Mapping[Path, PythonSource]) -> Iterator[Finding]:
-    """Modules beside the model's file: that they parse, and have what is taken out of them."""
+    """Modules beside the model's file: that they parse and lead to modules that exist."""
     needed = helpers.at_once(file, sources, "execute")
     for module, inner in sources.items():
         if inner.tree is None and not inner.deep:
             severity: Severity = "error" if module in needed and not _older(context) else "warning"
             yield report("python-syntax", Place(module, inner.line), inner.error, severity=severity)
         yield from _relative(context, module, inner, certain=module in needed)
-    yield from helpers.check(file, sources)
 
 
 def _absent(

@@ -1,6 +1,6 @@
 """Find the tritonserver of the nvidia-pytriton wheel and assemble what it needs to run.
 
-The wheel's own Python package is never imported. Reasons for each step: docs/design.md, "Embedded engine".
+The wheel's own Python package is never imported. Reasons for each step: docs/engines.md.
 """
 
 from __future__ import annotations

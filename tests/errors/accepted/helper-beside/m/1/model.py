@@ -1,4 +1,0 @@
-import helper
-class TritonPythonModel:
-    def execute(self, requests):
-        return []

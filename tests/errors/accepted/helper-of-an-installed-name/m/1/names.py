@@ -1,3 +1,0 @@
-import builtins
-
-builtins.anyone = print

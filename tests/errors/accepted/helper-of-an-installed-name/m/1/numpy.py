@@ -1,1 +1,0 @@
-raise ValueError("the one in site-packages goes first")

@@ -1,6 +1,0 @@
-import sys
-
-
-def export(cls):
-    sys.modules[cls.__module__].TritonPythonModel = cls
-    return cls

@@ -1,5 +1,0 @@
-if not True or 1 > 2:
-
-    class TritonPythonModel:
-        def execute(self, requests):
-            return []

@@ -1,3 +1,0 @@
-if False:
-    class TritonPythonModel:
-        pass

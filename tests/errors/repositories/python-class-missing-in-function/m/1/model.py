@@ -1,3 +1,0 @@
-def f():
-    class TritonPythonModel:
-        pass

@@ -1,3 +1,0 @@
-class Model:
-    def execute(self, requests):
-        return []

@@ -1,5 +1,0 @@
-import tensorflow_nowhere
-
-
-def scale(requests):
-    return tensorflow_nowhere.scale(requests)

@@ -1,2 +1,0 @@
-def scale(request):
-    return request

@@ -1,6 +1,0 @@
-from .helper import scale
-
-
-class TritonPythonModel:
-    def execute(self, requests):
-        return scale(requests)

@@ -1,6 +1,0 @@
-import tomllib
-
-
-class TritonPythonModel:
-    def execute(self, requests):
-        return []

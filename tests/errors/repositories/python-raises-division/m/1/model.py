@@ -1,6 +1,0 @@
-SCALE = 1 / 0
-
-
-class TritonPythonModel:
-    def execute(self, requests):
-        return []

@@ -1,3 +1,0 @@
-import second
-
-SCALE = 2

@@ -1,4 +1,0 @@
-from helper import SCALE
-
-class TritonPythonModel:
-    def execute(self, requests): ...

@@ -1,6 +1,0 @@
-class TritonPythonModel:
-    def initialize(self, args):
-        self.config = json.loads(args["model_config"])
-
-    def execute(self, requests):
-        return []

@@ -1,1 +1,0 @@
-raise ValueError("Python runs this before model.py")

@@ -1,6 +1,0 @@
-from collections import Mapping
-
-
-class TritonPythonModel:
-    def execute(self, requests):
-        return []

@@ -1,6 +1,0 @@
-raise RuntimeError("not ported yet")
-
-
-class TritonPythonModel:
-    def execute(self, requests):
-        return []

@@ -1,6 +1,0 @@
-class TritonPythonModel:
-    def initialize(self):
-        pass
-
-    def execute(self, requests):
-        return []

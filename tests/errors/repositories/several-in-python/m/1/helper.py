@@ -1,5 +1,0 @@
-import tensorflow_nowhere
-
-
-def run(requests):
-    return requests

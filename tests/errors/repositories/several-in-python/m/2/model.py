@@ -1,6 +1,0 @@
-import torch
-
-
-class TritonPythonModel:
-    def execute(self, requests):
-        return []
