@@ -72,7 +72,7 @@ class Outcome:
     max_drop: float
     labelled: int = 0
     """Number of labelled examples."""
-    zeros: prune.Found = field(default_factory=prune.Found)
+    zeros: prune.ZeroParts = field(default_factory=prune.ZeroParts)
     """What is zero in the original, if that was looked for."""
 
     @property
@@ -121,7 +121,7 @@ def optimize(
         _release(source, base)
         return samples.source_of(source, path)
 
-    zeros = prune.find(source.skeleton) if settings.pruning else prune.Found()
+    zeros = prune.find(source.skeleton) if settings.pruning else prune.ZeroParts()
     first = (Step(name=recipe.PRUNE),) if zeros.any else ()
     for number, step in enumerate((*first, *settings.steps)):
         base = before

@@ -64,13 +64,13 @@ def approximate(graph: onnx.GraphProto, prefix: str) -> set[str]:
 
     New names begin with ``prefix``.
     """
-    made = _Graph(graph)
+    work = _Graph(graph)
     replaced: dict[str, list[onnx.NodeProto]] = {}
     dropped: set[str] = set()
     for node in graph.node:
         whole = len(node.input) == len(node.output) == 1
-        if whole and node.op_type == "Erf" and (found := _match(made, node)):
-            source, gone = found
+        if whole and node.op_type == "Erf" and (match := _match(work, node)):
+            source, gone = match
             replaced[gone[-1].output[0]] = list(_nodes(source, gone[-1].output[0], prefix))
             dropped |= {one.output[0] for one in gone}
     if not replaced:
