@@ -164,7 +164,7 @@ def vendored(request: Request, preprocess: str) -> Vendored:
 
 
 def notes(request: Request, prepared: Preprocessing) -> tuple[str, ...]:
-    """What is to be known of the preprocessing."""
+    """Notes on the preprocessing."""
     made_by = str(request.source.config.get("transformers_version", ""))
     return tuple(filter(None, (prepared.spec.version_note(made_by),)))
 

@@ -54,11 +54,11 @@ def fits(source: Source) -> bool:
     """There are some logits for each token, and config.json names no other architecture."""
     if task.architecture(source, *ARCHITECTURES):
         return head_output.find_labels(source, 3) is not None
-    found = head_output.find_labels(source, 3)
-    if found is None or source.config.get("architectures"):
+    output = head_output.find_labels(source, 3)
+    if output is None or source.config.get("architectures"):
         return False
     scores = task.unnamed_logits(source) not in (0, source.signature.vocabulary)
-    return scores or head_output.are_labels(source, found)
+    return scores or head_output.are_labels(source, output)
 
 
 def plan(source: Source, options: BuildOptions) -> TaskPlan:

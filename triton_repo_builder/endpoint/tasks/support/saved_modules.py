@@ -80,7 +80,7 @@ def modules(source: Source) -> list[dict[str, Any]]:
 
 
 def _pooling_modules(source: Source) -> list[dict[str, Any]]:
-    """As ``modules``; without a list the Pooling module, whose folder may have come along without it."""
+    """The modules; without a modules.json the Pooling module, whose folder may have been copied alone."""
     if listed := modules(source):
         return listed
     for place in dict.fromkeys((source.folder, *tokenizer.places(source.path.parent))):
