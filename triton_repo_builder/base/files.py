@@ -267,8 +267,8 @@ def is_full(error: OSError) -> bool:
 
 def _single(error: OSError) -> OSError:
     """The first failure of a copied folder: ``shutil`` collects them, as text, in an error without number."""
-    if isinstance(error, shutil.Error) and (found := re.search(r"\[Errno (\d+)\]", str(error))):
-        return OSError(int(found[1]), os.strerror(int(found[1])))
+    if isinstance(error, shutil.Error) and (number := re.search(r"\[Errno (\d+)\]", str(error))):
+        return OSError(int(number[1]), os.strerror(int(number[1])))
     return error
 
 

@@ -171,8 +171,8 @@ def _headless(source: Source, task: Task) -> str:
 def _filling(signature: ModelSignature) -> str:
     """The remedy for inputs that a tokenizer cannot fill."""
     unknown = [spec.name for spec in signature.inputs if spec.name not in TEXT_INPUTS]
-    if signature.input("input_ids") is not None and (given := input_constants.hint(signature)):
-        return f"give it once, {given}, or use --task tensor"
+    if signature.input("input_ids") is not None and (option := input_constants.hint(signature)):
+        return f"give it once, {option}, or use --task tensor"
     if not input_names.looks_like_text(signature) or signature.input("input_ids") is not None:
         return "a text model takes input_ids and attention_mask, [batch, tokens]; use --task tensor"
     if foreign := _foreign(signature):
@@ -190,7 +190,7 @@ def _unfilled(source: Source) -> str:
     if signature.input("input_ids") is None:
         return _unnamed(signature)
     names = [f"'{spec.name}'" for spec in signature.inputs if spec.name not in TEXT_INPUTS]
-    once = f" ({given} gives it once)" if (given := input_constants.hint(signature)) else ""
+    once = f" ({option} gives it once)" if (option := input_constants.hint(signature)) else ""
     return (
         f"a tokenizer cannot fill its input {', '.join(names)}: served as plain tensors{once}"
         if names
@@ -266,8 +266,8 @@ def _image_task(source: Source, name: str | None) -> tuple[Task, str] | None:
             return None
         vision.check(source, name)
         return task, ""
-    if both := _fitting(source, Kind.IMAGE_AND_TEXT):
-        return both
+    if fitting := _fitting(source, Kind.IMAGE_AND_TEXT):
+        return fitting
     vision.check_towers(source)
     if vision.images(source):
         files = "" if source.config else ", and no config.json names its labels"

@@ -93,7 +93,7 @@ def _outputs(source: Source) -> tuple[TensorSpec | None, TensorSpec | None]:
     if logits is None and boxes is None and architecture(source, *ARCHITECTURES):
         boxes = head_output.find(source, 3, {4})
         # Four numbers are a box's: with four logits as well, nobody knows which is which.
-        widths = {count + more for count in head_output.labels(source) for more in (0, 1)} - {4}
+        widths = {count + background for count in head_output.labels(source) for background in (0, 1)} - {4}
         logits = head_output.find(source, 3, widths)
     return logits, boxes
 

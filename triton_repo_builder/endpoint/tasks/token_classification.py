@@ -163,7 +163,7 @@ def _merged(words: list[Any]) -> list[Any]:
     runs = np.cumsum(starts) if starts else np.array([])
     merged = []
     for run in dict.fromkeys(runs.tolist()):
-        members = [word for word, own in zip(words, runs, strict=True) if own == run]
+        members = [word for word, word_run in zip(words, runs, strict=True) if word_run == run]
         name = members[0][0].split("-", 1)[-1]
         merged.append((name, float(np.mean([m[1] for m in members])), members[0][2], members[-1][3]))
     return merged

@@ -80,21 +80,25 @@ def compare(task: str, original: Sequence[Answer], candidate: Sequence[Answer]) 
     decided = [name for name, array in first.items() if array.dtype.kind not in "f"]
     if decided and (task in NAMES or len(decided) == len(first)):
         pairs = zip(original, candidate, strict=True)
-        shares = [np.mean([_overlap(own[name], other[name]) for name in decided]) for own, other in pairs]
+        shares = [
+            np.mean([_overlap(answer[name], other[name]) for name in decided]) for answer, other in pairs
+        ]
         change = _change(original, candidate) if task.endswith("classification") else None
         name = NAMES.get(task, "agreement")
         return Accuracy(measure=name, mean=float(np.mean(shares)), change=change, difference=difference)
     size = sum(array.size for array in first.values() if array.dtype.kind == "f")
     if 1 < size < FEW:
         pairs = zip(original, candidate, strict=True)
-        mean = float(np.mean([_flat(own).argmax() == _flat(other).argmax() for own, other in pairs]))
+        mean = float(np.mean([_flat(answer).argmax() == _flat(other).argmax() for answer, other in pairs]))
         change = _change(original, candidate)
         return Accuracy(measure="same largest", mean=mean, change=change, difference=difference)
     if size == 1:
         ours, theirs = _column(original), _column(candidate)
         change = float(np.abs(ours - theirs).max()) / max(float(np.ptp(ours)), 1e-6)
         return Accuracy(measure=ORDER, mean=_order(ours, theirs), change=change, difference=difference)
-    cosines = [_cosine(_flat(own), _flat(other)) for own, other in zip(original, candidate, strict=True)]
+    cosines = [
+        _cosine(_flat(answer), _flat(other)) for answer, other in zip(original, candidate, strict=True)
+    ]
     return Accuracy(
         measure="cosine",
         mean=float(np.mean(cosines)),
@@ -115,7 +119,7 @@ def _column(answers: Sequence[Answer]) -> npt.NDArray[np.float64]:
 def _cosine(first: npt.NDArray[np.float64], second: npt.NDArray[np.float64]) -> float:
     if first.shape != second.shape:
         return 0.0
-    first, second = (np.where(np.isfinite(one), one, 0.0) for one in (first, second))
+    first, second = (np.where(np.isfinite(vector), vector, 0.0) for vector in (first, second))
     size = float(np.linalg.norm(first) * np.linalg.norm(second))
     return float(first @ second) / size if size else float(np.array_equal(first, second))
 
@@ -124,7 +128,7 @@ def _overlap(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> float:
     """Share of the entries that both have, in place for large arrays; 1 if both are empty."""
     if first.shape == second.shape and first.size > 4096:
         return float(np.mean(first == second))
-    ours, theirs = (Counter(_words(one)) for one in (first, second))
+    ours, theirs = (Counter(_words(array)) for array in (first, second))
     most = max(sum(ours.values()), sum(theirs.values()))
     return sum((ours & theirs).values()) / most if most else 1.0
 
@@ -139,7 +143,7 @@ def _words(array: npt.NDArray[Any]) -> list[Any]:
 
 def _order(first: npt.NDArray[np.float64], second: npt.NDArray[np.float64]) -> float:
     """Share of pairs of samples whose scores are in the same order; pairs as good as equal do not count."""
-    ours, theirs = (one[:, None] - one[None, :] for one in (first, second))
+    ours, theirs = (scores[:, None] - scores[None, :] for scores in (first, second))
     counted = ours > CLOSE * np.ptp(first)
     return float(np.mean(theirs[counted] > 0)) if counted.any() else 1.0
 
@@ -152,10 +156,12 @@ def _change(original: Sequence[Answer], candidate: Sequence[Answer]) -> float | 
     floats = [array for answer in original for array in answer.values() if array.dtype.kind == "f"]
     spread = float(np.ptp(np.concatenate([array.reshape(-1) for array in floats]))) if floats else 0.0
     most = [
-        float(np.abs(own[name].astype(np.float64) - other[name]).max())
-        for own, other in zip(original, candidate, strict=True)
-        for name in own
-        if own[name].dtype.kind == "f" and own[name].shape == other[name].shape and own[name].size
+        float(np.abs(expected[name].astype(np.float64) - other[name]).max())
+        for expected, other in zip(original, candidate, strict=True)
+        for name in expected
+        if expected[name].dtype.kind == "f"
+        and expected[name].shape == other[name].shape
+        and expected[name].size
     ]
     return max(most) / max(1.0, spread) if most else None
 

@@ -54,9 +54,10 @@ def read(file: Path, task: TaskPlan) -> Labelled:
             remedy="leave it out: the answers are compared with the original's in any case",
         )
     lines = [_line(text, file, number) for number, text in enumerate(corpus.corpus(file), 1)]
-    form = next((one for one in forms if one.right in lines[0]), None)
+    form = next((candidate for candidate in forms if candidate.right in lines[0]), None)
     for number, line in enumerate(lines, 1):
-        problem = form.problem(line) if form else f"there is no {' or '.join(one.right for one in forms)}"
+        rights = " or ".join(candidate.right for candidate in forms)
+        problem = form.problem(line) if form else f"there is no {rights}"
         if problem:
             raise _wrong(file, number, problem, forms)
     assert form is not None
@@ -99,7 +100,7 @@ class _Form:
 
 
 def _forms(task: TaskPlan) -> list[_Form]:
-    inputs = {one.name: 0 if one.several else 1 for one in task.texts if not one.optional}
+    inputs = {text.name: 0 if text.several else 1 for text in task.texts if not text.optional}
     numbers = {"QUERY": 1, "DOCUMENTS": 0}
     ranked = '{"QUERY": "…", "DOCUMENTS": ["…", "…"], "relevance": [1, 0]}'
     if task.name in CLASSIFIERS:
@@ -138,7 +139,7 @@ def _labels(ask: Ask, lines: Sequence[Line]) -> dict[str, float]:
 
 def _similarity(ask: Ask, lines: Sequence[Line]) -> dict[str, float]:
     pairs = [[_vector(ask({"TEXT": (text,)})) for text in line["TEXT"]] for line in lines]
-    cosines = [quality.cosine(one, other) for one, other in pairs]
+    cosines = [quality.cosine(first, second) for first, second in pairs]
     return {"Spearman": quality.spearman(cosines, [float(line["score"]) for line in lines])}
 
 
@@ -171,7 +172,7 @@ def _entities(ask: Ask, lines: Sequence[Line]) -> dict[str, float]:
         answer = ask(_example(line))
         columns = [np.asarray(answer[name]).reshape(-1).tolist() for name in ("start", "end", "label")]
         predicted = Counter((start, end, _text(label)) for start, end, label in zip(*columns, strict=True))
-        right = Counter((one["start"], one["end"], one["label"]) for one in line["entities"])
+        right = Counter((entity["start"], entity["end"], entity["label"]) for entity in line["entities"])
         spans.append((predicted, right))
     return {"F1": quality.overlap_f1(spans)}
 
@@ -210,7 +211,7 @@ def _example(line: Line) -> Example:
 def _texts(value: Any) -> tuple[str, ...]:
     """The texts of a field; empty if it is neither a text nor a list of texts."""
     values = value if isinstance(value, list) else [value]
-    return tuple(values) if all(isinstance(one, str) for one in values) else ()
+    return tuple(values) if all(isinstance(text, str) for text in values) else ()
 
 
 def _is_text(value: Any) -> bool:
@@ -227,11 +228,11 @@ def _numbers(value: Any) -> bool:
 
 def _spans(value: Any) -> bool:
     return isinstance(value, list) and all(
-        isinstance(one, dict)
-        and _number(one.get("start"))
-        and _number(one.get("end"))
-        and isinstance(one.get("label"), str)
-        for one in value
+        isinstance(entry, dict)
+        and _number(entry.get("start"))
+        and _number(entry.get("end"))
+        and isinstance(entry.get("label"), str)
+        for entry in value
     )
 
 

@@ -17,14 +17,16 @@ BEST = 10
 
 def accuracy(predicted: Sequence[str], right: Sequence[str]) -> float:
     """Share of labels that are right."""
-    return float(np.mean([own == other for own, other in zip(predicted, right, strict=True)]))
+    return float(np.mean([label == expected for label, expected in zip(predicted, right, strict=True)]))
 
 
 def macro_f1(predicted: Sequence[str], right: Sequence[str]) -> float:
     """Mean of the F1 of each label that is predicted or right, however rare (scikit-learn's ``macro``)."""
     scores = []
     for label in sorted({*predicted, *right}):
-        is_predicted, is_right = ([one == label for one in labels] for labels in (predicted, right))
+        is_predicted, is_right = (
+            [predicted_label == label for predicted_label in labels] for labels in (predicted, right)
+        )
         hits = sum(a and b for a, b in zip(is_predicted, is_right, strict=True))
         scores.append(2 * hits / (sum(is_predicted) + sum(is_right)))
     return float(np.mean(scores))

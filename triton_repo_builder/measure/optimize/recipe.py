@@ -58,7 +58,8 @@ def read(path: Path) -> tuple[RecipeStep, ...]:
         document = files.load_json(files.read(path))
         listed = document["steps"]
         return tuple(
-            _step(one["step"], one.get("how", ""), tuple(map(str, one.get("excluded", ())))) for one in listed
+            _step(entry["step"], entry.get("how", ""), tuple(map(str, entry.get("excluded", ()))))
+            for entry in listed
         )
     except OSError as error:
         raise files.unreadable(path, error) from None

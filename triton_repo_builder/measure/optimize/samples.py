@@ -176,9 +176,13 @@ def _stated(task: TaskPlan, line: str) -> Example | None:
     except ValueError:
         return None
     lists = {name: value if isinstance(value, list) else [value] for name, value in stated.items()}
-    needed = {one.name for one in task.texts if not one.optional}
+    needed = {text_input.name for text_input in task.texts if not text_input.optional}
     texts = all(isinstance(text, str) for values in lists.values() for text in values)
-    if texts and all(lists.values()) and needed <= set(lists) <= {one.name for one in task.texts}:
+    if (
+        texts
+        and all(lists.values())
+        and needed <= set(lists) <= {text_input.name for text_input in task.texts}
+    ):
         return {name: tuple(values) for name, values in lists.items()}
     raise TrbError(
         Code.USAGE,

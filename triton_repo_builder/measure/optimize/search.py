@@ -73,15 +73,15 @@ def int8(
             problem = problem or error
     if not judged:
         raise problem or nothing_to_quantise(source, step)
-    passed = [one for one in judged if not one.failure]
+    passed = [candidate for candidate in judged if not candidate.failure]
     for way in (way for way in (STATIC, PER_ROW) if way in ways and not passed):
         chosen = replace(step, how=way)
         tried = _with_floats(_units(source, way), chosen, judge, quick, deadline, progress)
         judged += tried
-        passed = [one for one in tried if not one.failure]
+        passed = [candidate for candidate in tried if not candidate.failure]
     if passed:
-        return max(passed, key=lambda one: one.speed.ratio)
-    return max(judged, key=lambda one: one.accuracy.mean)
+        return max(passed, key=lambda candidate: candidate.speed.ratio)
+    return max(judged, key=lambda candidate: candidate.accuracy.mean)
 
 
 def nothing_to_quantise(source: Source, step: RecipeStep) -> TrbError:

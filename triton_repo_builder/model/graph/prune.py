@@ -138,7 +138,7 @@ def find(graph: Skeleton) -> ZeroParts:
     work = _Graph(reader.load(graph), graph.path.parent)
     layers, attentions = _layers(work), _attentions(work)
     neurons = sum(int((~layer.kept).sum()) for layer in layers)
-    heads = sum(int((~one.kept).sum()) for one in attentions)
+    heads = sum(int((~attention.kept).sum()) for attention in attentions)
     kept = _kept(layers, attentions)
     zeros = total = 0
     for node in work.model.graph.node:
@@ -267,7 +267,7 @@ def _cut_layer(work: _Graph, layer: _Layer) -> None:
 
 def _attentions(work: _Graph) -> list[_Attention]:
     candidates = [_attention(work, node) for node in work.model.graph.node if work.matrix(node)]
-    return [one for one in candidates if one is not None and not one.kept.all()]
+    return [attention for attention in candidates if attention is not None and not attention.kept.all()]
 
 
 def _attention(work: _Graph, output: onnx.NodeProto) -> _Attention | None:
@@ -310,7 +310,9 @@ def _before(work: _Graph, name: str) -> onnx.NodeProto | None:
         if node is None or node.op_type == "MatMul":
             return node
         # The mask and the scale are the other inputs.
-        inner = [one for one in node.input if one in work.producers and _leads_to_product(work, one)]
+        inner = [
+            source for source in node.input if source in work.producers and _leads_to_product(work, source)
+        ]
         if not inner:
             return None
         name = inner[0]
@@ -349,7 +351,7 @@ def _projection(
             bias = node
         elif reshape is not None or node.op_type not in ("Transpose", "Mul", "Div"):
             return None
-        name = next((one for one in node.input if one not in work.constants), "")
+        name = next((source for source in node.input if source not in work.constants), "")
     return None
 
 

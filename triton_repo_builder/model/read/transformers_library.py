@@ -90,7 +90,7 @@ def from_pretrained(kind: str, path: Path, **settings: Any) -> Any:
 
 def reason(error: Exception, folder: Path) -> str:
     """Why transformers cannot read a model's folder, in its words; it names the private copy."""
-    return first_line(COPY.sub(lambda found: str(folder), str(error)) or type(error).__name__)
+    return first_line(COPY.sub(lambda copied: str(folder), str(error)) or type(error).__name__)
 
 
 def lacking(error: Exception) -> str:

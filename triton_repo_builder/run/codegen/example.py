@@ -134,9 +134,9 @@ def _with_warm_up_file(folder: Path, endpoint: Endpoint) -> list[dict[str, Any]]
     try:
         steps = _config(folder)["ensemble_scheduling"]["step"]
         warm_ups = {
-            public: _warm_up(folder.parent / step["model_name"], own)
+            public: _warm_up(folder.parent / step["model_name"], inner)
             for step in steps
-            for own, public in step["input_map"].items()
+            for inner, public in step["input_map"].items()
         }
     except (OSError, KeyError, TypeError, ValueError, TrbError):
         return []

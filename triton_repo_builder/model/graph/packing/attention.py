@@ -67,8 +67,8 @@ class Attention:
 def find(facts: Facts) -> Iterator[Attention]:
     """Every one in the graph."""
     for node in facts.graph.node:
-        if node.op_type == "Softmax" and (found := _around(facts, node)) is not None:
-            yield found
+        if node.op_type == "Softmax" and (attention := _around(facts, node)) is not None:
+            yield attention
 
 
 def _around(facts: Facts, softmax: onnx.NodeProto) -> Attention | None:

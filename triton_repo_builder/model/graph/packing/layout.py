@@ -144,8 +144,8 @@ class Layout:
 
     def _inputs(self, name: str, as_tokens: bool) -> Iterator[tuple[str, bool]]:
         node = self.facts.producer.get(name)
-        if as_tokens and (one := self.attentions.get(name)):
-            yield from ((source, True) for source in one.sources)
+        if as_tokens and (attention := self.attentions.get(name)):
+            yield from ((source, True) for source in attention.sources)
         elif node is not None:
             if not as_tokens:
                 self._check(node)

@@ -95,7 +95,7 @@ class _Writer:
 
     def write(self) -> None:
         layout = self._layout
-        heads = max(one.heads for one in layout.attentions.values())
+        heads = max(attention.heads for attention in layout.attentions.values())
         before = onnx.parser.parse_graph(_BEFORE.replace("MOST_PAIRS", str(MOST_SCORES // heads)))
         self._out.nodes += names.prefixed(before.node, {ROW_LENGTHS: ROW_LENGTHS}, self._out.prefix)
         for node in self._facts.graph.node:
@@ -180,10 +180,12 @@ class _Writer:
         del graph.input[:]
         graph.input.extend(inputs)
         graph.initializer.extend(kept)
-        graph.initializer.extend(one for name, one in self._constants.tensors.items() if name in read)
+        graph.initializer.extend(entry for name, entry in self._constants.tensors.items() if name in read)
         outputs = {name for node in graph.node for name in node.output}
         stated = [
-            one for one in graph.value_info if one.name in outputs and one.name not in self._layout.leads
+            entry
+            for entry in graph.value_info
+            if entry.name in outputs and entry.name not in self._layout.leads
         ]
         del graph.value_info[:]
         graph.value_info.extend([*stated, *self._sizes(outputs)])

@@ -40,7 +40,7 @@ _TYPES = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProt
 
 def attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
     """The value of an attribute."""
-    return next((helper.get_attribute_value(one) for one in node.attribute if one.name == name), default)
+    return next((helper.get_attribute_value(at) for at in node.attribute if at.name == name), default)
 
 
 def axes(node: onnx.NodeProto, index: int, values: Mapping[str, Values]) -> list[int] | None:
@@ -151,7 +151,7 @@ def of_values(node: onnx.NodeProto, dims: Mapping[str, Dims], values: Mapping[st
         if first.ndim != 1 or any(value.shape != first.shape for value in tensors) or None in first.tolist():
             return None
         chosen = zip(*(value.tolist() for value in tensors), strict=True)
-        return _array([one if condition else other for condition, one, other in chosen])
+        return _array([yes if condition else no for condition, yes, no in chosen])
     if any(map(_names, tensors)):
         return None
     if kind in _NUMBERS:
