@@ -35,7 +35,7 @@ CEILINGS = {
     "ship": 174,
 }
 """Riddles of each wing. Lower a number when you have made it so; nobody raises one."""
-LONG_LINES = 350
+LONG_LINES = 108
 """Long lines of README.md, CONTRIBUTING.md and docs/."""
 
 
