@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import classifier
+import wrapping
 
 from triton_repo_builder import repository
 from triton_repo_builder.measure import bench
@@ -436,7 +437,7 @@ class Result:
         }
         self.folder.mkdir(parents=True, exist_ok=True)
         text = "\n\n".join([f"# {self._title}", *self._parts, *about]).replace("\n\n\n", "\n\n") + "\n"
-        (self.folder / f"{self.name}.md").write_text(text, encoding="utf-8")
+        (self.folder / f"{self.name}.md").write_text(wrapping.wrapped(text), encoding="utf-8")
         (self.folder / f"{self.name}.json").write_text(
             json.dumps(document, indent=1) + "\n", encoding="utf-8"
         )

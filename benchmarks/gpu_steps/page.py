@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from wrapping import wrapped
+
 from gpu_steps import STEPS
 from gpu_steps.step import GPU, Setting, Step, described, read
 
@@ -37,7 +39,7 @@ def text(setting: Setting) -> str:
         if result.get("found") and step.name in SECTIONS:
             parts += [f"## {step.name}", *SECTIONS[step.name](result["found"])]
     parts += _about(list(filter(None, results.values())))
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return wrapped("\n\n".join(part for part in parts if part) + "\n")
 
 
 def _line(step: Step, result: Found) -> tuple[str, ...]:

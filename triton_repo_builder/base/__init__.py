@@ -1,1 +1,1 @@
-"""What every wing uses: errors, files, processes, texts, types, releases, this machine."""
+"""Code that every wing uses: errors, files, processes, texts, types, releases, this machine."""

@@ -188,7 +188,7 @@ def unfinished(file: Path) -> list[Path]:
 
 
 def is_foreign(name: str) -> bool:
-    """Whether what has this name is no part of a repository: a cache, or left by a trb that was killed."""
+    """Whether a file of this name is not part of a repository: a cache, or left by a trb that was killed."""
     return name in _FOREIGN or _UNFINISHED.fullmatch(name) is not None
 
 
@@ -266,9 +266,9 @@ def is_full(error: OSError) -> bool:
 
 
 def _single(error: OSError) -> OSError:
-    """Of a copied folder the first failure: ``shutil`` collects them, as text, in an error without number."""
-    if isinstance(error, shutil.Error) and (found := re.search(r"\[Errno (\d+)\]", str(error))):
-        return OSError(int(found[1]), os.strerror(int(found[1])))
+    """The first failure of a copied folder: ``shutil`` collects them, as text, in an error without number."""
+    if isinstance(error, shutil.Error) and (number := re.search(r"\[Errno (\d+)\]", str(error))):
+        return OSError(int(number[1]), os.strerror(int(number[1])))
     return error
 
 
@@ -318,9 +318,9 @@ def is_folder(path: Path) -> bool:
 
 
 DAMAGED = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError)
-"""What code raises that reads a document of another shape than it expects."""
+"""Errors of code that reads a document of another shape than it expects."""
 DEEPEST = 100
-"""Levels of a JSON or TOML document; whoever nests deeper wants to exhaust the stack."""
+"""Levels of a JSON or TOML document; deeper nesting is meant to exhaust the stack."""
 DOTS = 2 * DEEPEST
 """Dots in a line of TOML."""
 BITS = 1024

@@ -1,4 +1,4 @@
-"""What this machine has: cores that this process may use, and NVIDIA GPUs."""
+"""The machine: cores available to this process, and NVIDIA GPUs."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ class Hardware:
     """The machine that the repository is built for: this one."""
 
     cores: int
-    """Those that this process may use."""
+    """CPU cores available to this process."""
     gpus: tuple[Gpu, ...]
-    """Those visible to CUDA."""
+    """GPUs visible to CUDA."""
     machine_cores: int = 0
     """All of the machine's, if they are more; else 0."""
     quota: float | None = None
     """The control group's CPU quota in cores, if it limits ``cores``."""
     hidden: tuple[Gpu, ...] = ()
-    """Those that CUDA_VISIBLE_DEVICES hides."""
+    """GPUs hidden by CUDA_VISIBLE_DEVICES."""
     memory: int = 0
     """Bytes that this machine has, or the control group of this process; 0 if no file says it."""
 
@@ -105,10 +105,10 @@ def _gpus() -> tuple[Gpu, ...]:
 
 
 def _visible(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-    """Those that CUDA_VISIBLE_DEVICES leaves, by number or start of a UUID, up to the first wrong one.
+    """GPUs that CUDA_VISIBLE_DEVICES leaves, by number or start of a UUID, up to the first wrong one.
 
-    https://docs.nvidia.com/cuda/cuda-c-programming-guide/#env-vars. A part of a GPU (MIG) is not among those
-    that nvidia-smi lists; it is taken literally.
+    https://docs.nvidia.com/cuda/cuda-c-programming-guide/#env-vars. nvidia-smi does not list a part of a GPU
+    (MIG), so it is taken literally.
     """
     variable = os.environ.get("CUDA_VISIBLE_DEVICES")
     if variable is None or not gpus:

@@ -52,8 +52,8 @@ class Release:
     def knows(self, domain: str, operator: str) -> bool:
         """Whether its ONNX Runtime knows an operator of its own domains, with a CPU kernel or without."""
         first = _known().get(operator if domain == CONTRIB else f"{domain}.{operator}")
-        known = first is not None and _order(first) <= _order(self.onnxruntime)
-        return known or (domain == CONTRIB and self.runs(domain, operator, 1))
+        in_time = first is not None and _order(first) <= _order(self.onnxruntime)
+        return in_time or (domain == CONTRIB and self.runs(domain, operator, 1))
 
     def takes(self, operator: str, attribute: str, value: int) -> bool:
         """Whether its ONNX Runtime takes an attribute of one of ``CONTRIB``; ``value``: 0 for no integer."""
@@ -160,7 +160,7 @@ def get(name: str) -> Release:
 
 
 def default() -> Release:
-    """The default release: that of the embedded server."""
+    """The default release: the release of the embedded server."""
     return get(_document()["default"])
 
 
@@ -170,7 +170,7 @@ def newest() -> Release:
 
 
 def older_inference() -> list[dict[str, tuple[int, str]]]:
-    """Operators whose sizes older versions of ONNX Runtime infer differently, those of the newest first.
+    """Operators whose sizes older versions of ONNX Runtime infer differently, the newest version first.
 
     Each by operators: the operator set from which on it holds, and how (``Release.infers``).
     """
@@ -192,8 +192,10 @@ def of_server(version: str) -> Release:
     A server between two releases, or newer than all of them, counts as the release before it.
     """
     numbers = tuple(map(int, re.findall(r"\d+", version)[:3]))
-    known = list(load().values())
-    return next((release for release in reversed(known) if _order(release.server)[0] <= numbers), known[0])
+    releases = list(load().values())
+    return next(
+        (release for release in reversed(releases) if _order(release.server)[0] <= numbers), releases[0]
+    )
 
 
 def can_load(ir: int, opset: int) -> list[str]:

@@ -44,6 +44,6 @@ _SUFFIXES = (".png", ".jpg", ".flac", ".wav", ".ogg")
 def samples(field: str) -> Mapping[str, bytes]:
     """Images or sounds for an input of that name, name → file, the smallest first; none for any other."""
     folder = _SAMPLES.get(field)
-    found = [path for path in folder.iterdir() if path.suffix in _SUFFIXES] if folder else []
-    contents = {path.name: path.read_bytes() for path in found}
+    paths = [path for path in folder.iterdir() if path.suffix in _SUFFIXES] if folder else []
+    contents = {path.name: path.read_bytes() for path in paths}
     return MappingProxyType(dict(sorted(contents.items(), key=lambda item: (len(item[1]), item[0]))))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 LONGEST = 1000
-"""Characters of another library's message: more is a dump of what it was given."""
+"""Characters of another library's message: a longer one is a dump of its input."""
 
 _CONTROLS = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
@@ -23,8 +23,8 @@ def visible(text: str, *, lines: bool = True) -> str:
     return shown if lines else shown.replace("\n", r"\n").replace("\t", r"\t")
 
 
-def _spelled(found: re.Match[str]) -> str:
-    number = ord(found[0])
+def _spelled(character: re.Match[str]) -> str:
+    number = ord(character[0])
     return f"\\x{number:02x}" if number < ord(" ") else f"\\u{number:04x}"
 
 
@@ -41,8 +41,8 @@ def cut(value: object, most: int = 80) -> str:
 
 def some(names: Sequence[str], most: int = 20) -> str:
     """``a, b``; of many only the first ones, and how many more there are."""
-    more = len(names) - most
-    return ", ".join(names) if more <= 0 else f"{', '.join(names[:most])} and {more:,} more"
+    rest = len(names) - most
+    return ", ".join(names) if rest <= 0 else f"{', '.join(names[:most])} and {rest:,} more"
 
 
 def first_line(text: object) -> str:
@@ -53,11 +53,11 @@ def first_line(text: object) -> str:
     """
     lines = [line.rstrip() for line in str(text).strip().splitlines()]
     line = lines[0] if lines else ""
-    for more in lines[1:]:
+    for continuation in lines[1:]:
         # Prose that is wrapped goes on with a small letter.
-        if not more[:1].islower() or line.endswith((".", ":", ";")):
+        if not continuation[:1].islower() or line.endswith((".", ":", ";")):
             break
-        line += f" {more}"
+        line += f" {continuation}"
     if not line and isinstance(text, BaseException):
         line = type(text).__name__
     if len(lines) > 1 and line.endswith(":") and ". " in line:

@@ -1,1 +1,1 @@
-"""What is to be served: tasks, golden cases, the plan, and its rendering."""
+"""The endpoint to be served: tasks, golden cases, the plan, and its rendering."""

@@ -1,1 +1,1 @@
-"""The ONNX file and what lies beside it: reading, and graphs."""
+"""The ONNX file and the files beside it: reading, and graphs."""

@@ -36,8 +36,8 @@ def record(
     batching: bool,
 ) -> Recording:
     """Golden cases, after a proof that the served code gives the same samples. Raises ``TrbError``."""
-    given = given_sounds(spec)
-    return media.record(model, source, task, given, endpoint, batching=batching)
+    sounds = given_sounds(spec)
+    return media.record(model, source, task, sounds, endpoint, batching=batching)
 
 
 def given_sounds(spec: AudioSpec) -> media.Files:

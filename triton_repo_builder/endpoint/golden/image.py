@@ -32,9 +32,11 @@ def images() -> Mapping[str, bytes]:
 
 
 def pixels(spec: ImageSpec, layout: str, files: Mapping[str, bytes]) -> list[npt.NDArray[Any]]:
-    """What the graph takes for each of these files; the served code gives the same, else ``TrbError``."""
+    """The graph's input for each of these files. Raises ``TrbError`` if the served code gives another."""
     values = image_reference.prove(spec, list(files.values()))
-    return [np.ascontiguousarray(np.moveaxis(one, 0, 2)) for one in values] if layout == "NHWC" else values
+    return (
+        [np.ascontiguousarray(np.moveaxis(image, 0, 2)) for image in values] if layout == "NHWC" else values
+    )
 
 
 def record(
@@ -48,8 +50,8 @@ def record(
     batching: bool,
 ) -> Recording:
     """Golden cases, after a proof that the served code gives the same pixels. Raises ``TrbError``."""
-    given = given_images(spec, layout)
-    return media.record(model, source, task, given, endpoint, batching=batching)
+    files = given_images(spec, layout)
+    return media.record(model, source, task, files, endpoint, batching=batching)
 
 
 def given_images(spec: ImageSpec, layout: str) -> media.Files:

@@ -29,7 +29,7 @@ class Prepared(Protocol):
 
     @property
     def spec(self) -> ImageSpec:
-        """Its preprocessing."""
+        """The image's preprocessing."""
 
     @property
     def layout(self) -> str:
@@ -55,8 +55,8 @@ def record(
     for number, (name, data) in enumerate(files.items()):
         example = task.examples[number % len(task.examples)][1]
         rows = task.encode(library, example, settings.max_length)
-        one = replace(model, beside={pixels.name: values[number : number + 1]})
-        outputs, mask = text.run_rows(one, source, rows, settings)
+        with_image = replace(model, beside={pixels.name: values[number : number + 1]})
+        outputs, mask = text.run_rows(with_image, source, rows, settings)
         run = OriginalRun(tokenizer=library, example=example, rows=rows, outputs=outputs, mask=mask)
         answer = task.answer(run)
         runs.append(run)
@@ -80,12 +80,12 @@ def record(
     )
     together = replace(model, beside={pixels.name: values})
     moved = _moved(together, source, task, settings, runs, model.own_noise)
-    return Recording(cases=file if recorded else None, batchable=True, apart=moved)
+    return Recording(cases=file if recorded else None, batchable=True, interaction=moved)
 
 
-def apart(source: Source, recording: Recording | None) -> str:
+def interaction(source: Source, recording: Recording | None) -> str:
     """Why requests must not be joined; empty if they may."""
-    return original.rows_interact(source) or (recording.apart if recording else "")
+    return original.rows_interact(source) or (recording.interaction if recording else "")
 
 
 def _moved(
@@ -101,9 +101,9 @@ def _moved(
     first = 0
     names = [name for name in (task.head.bind.values() if task.head else ()) if name in outputs]
     for number, run in enumerate(runs):
-        own = slice(first, first := first + len(run.rows))
+        own_rows = slice(first, first := first + len(run.rows))
         for name in names:
-            alone, beside = run.outputs[name], outputs[name][number : number + 1, own]
+            alone, beside = run.outputs[name], outputs[name][number : number + 1, own_rows]
             if alone.shape != beside.shape:
                 return f"output '{name}' does not have a row for each image and a column for each label"
             if not np.abs(alone - beside).max() <= noise * max(1.0, np.abs(alone).max()):

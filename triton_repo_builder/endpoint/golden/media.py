@@ -31,7 +31,7 @@ UNSURE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Files:
-    """What is sent, and what the graph takes for it."""
+    """Files that are sent, and the graph's inputs for them."""
 
     field: str
     """The endpoint's input."""
@@ -41,35 +41,38 @@ class Files:
     sizes: npt.NDArray[Any]
     """Rows and columns of images, which some tasks need besides; zeros for audio."""
     tools: str
-    """What made the values."""
+    """Tools that made the values."""
 
 
 def record(
     model: original.OriginalModel,
     source: Source,
     task: TaskPlan,
-    given: Files,
+    media_files: Files,
     endpoint: str,
     *,
     batching: bool,
 ) -> Recording:
     """Golden cases. Raises ``TrbError``."""
     runs = [
-        run(model, source, value[None], given.sizes[row : row + 1]) for row, value in enumerate(given.values)
+        run(model, source, value[None], media_files.sizes[row : row + 1])
+        for row, value in enumerate(media_files.values)
     ]
     whole = np.ones((1, 1))
     probabilities.refuse(source, task.name, task.softmaxed, [(outputs, whole) for outputs in runs])
-    several = len({value.shape for value in given.values}) > 1
+    several = len({value.shape for value in media_files.values}) > 1
     recorded = tuple(
         Case(
             name=name,
-            inputs=(CaseTensor(name=given.field, datatype="BYTES", shape=(1, 1), data=(data,)),),
+            inputs=(CaseTensor(name=media_files.field, datatype="BYTES", shape=(1, 1), data=(data,)),),
             outputs=_outputs(task, outputs, model.unsure),
             group=" x ".join(map(str, value.shape)) if several else "",
         )
-        for (name, data), value, outputs in zip(given.files.items(), given.values, runs, strict=True)
+        for (name, data), value, outputs in zip(
+            media_files.files.items(), media_files.values, runs, strict=True
+        )
     )
-    obstacle = _obstacle(model, source, task, given, runs, recorded) if batching else ""
+    obstacle = _obstacle(model, source, task, media_files, runs, recorded) if batching else ""
     batchable = batching and not obstacle
     recorded = tuple(case for case in recorded if case.outputs)
     if not recorded:
@@ -80,7 +83,7 @@ def record(
         allowed = tolerance.at_least(allowed, share)
     file = CaseFile(
         endpoint=endpoint,
-        recorded_with=original.recorded_with(source, given.tools),
+        recorded_with=original.recorded_with(source, media_files.tools),
         tolerance=allowed,
         cases=recorded if batchable else tuple(map(cases.unbatched, recorded)),
     )
@@ -90,7 +93,7 @@ def record(
 def run(
     model: original.OriginalModel, source: Source, pixels: npt.NDArray[Any], sizes: npt.NDArray[Any]
 ) -> dict[str, npt.NDArray[Any]]:
-    """What the original answers, and the sizes of images, which some tasks need beside it."""
+    """The original's answer, and the sizes of images, which some tasks also need."""
     spec = source.signature.inputs[0]
     try:
         values = model.run(None, {spec.name: pixels.astype(spec.dtype.numpy)})
@@ -111,7 +114,7 @@ def run(
 
 
 def answer_of(task: TaskPlan, outputs: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
-    """What the endpoint answers, of the original model's outputs."""
+    """The endpoint's answer, computed from the original model's outputs."""
     return task.reference(outputs, np.ones((len(outputs[IMAGE_SIZE]), 1), dtype=np.int64))
 
 
@@ -141,16 +144,16 @@ def _obstacle(
     model: original.OriginalModel,
     source: Source,
     task: TaskPlan,
-    given: Files,
+    media_files: Files,
     runs: Sequence[Mapping[str, npt.NDArray[Any]]],
     recorded: Sequence[Case],
 ) -> str:
     """Why there must be no batch; empty if answers are the same in one."""
-    ((shape, _),) = Counter(value.shape for value in given.values).most_common(1)
-    own = [row for row, value in enumerate(given.values) if value.shape == shape]
-    pixels, sizes = np.stack([given.values[row] for row in own]), given.sizes[own]
-    runs, alone = [runs[row] for row in own], [recorded[row].outputs for row in own]
-    if len(own) == 1:  # every file has a shape of its own: the mirrored one is beside it
+    ((shape, _),) = Counter(value.shape for value in media_files.values).most_common(1)
+    same_shape = [row for row, value in enumerate(media_files.values) if value.shape == shape]
+    pixels, sizes = np.stack([media_files.values[row] for row in same_shape]), media_files.sizes[same_shape]
+    runs, alone = [runs[row] for row in same_shape], [recorded[row].outputs for row in same_shape]
+    if len(same_shape) == 1:  # every file has a shape of its own: the mirrored one is beside it
         pixels, sizes = np.concatenate([pixels, pixels[..., ::-1]]), np.concatenate([sizes, sizes])
         runs.append(run(model, source, pixels[1:], sizes[1:]))
         alone.append(_outputs(task, runs[1], model.unsure))

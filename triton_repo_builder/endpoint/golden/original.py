@@ -50,7 +50,7 @@ class OriginalModel:
     session: Session
     noise: float = ABSOLUTE
     own_noise: float = ABSOLUTE
-    """That of the CPU, which these answers come from."""
+    """Float noise of the CPU, which computes these answers."""
     rounding: float = 0.0
     """``ModelSignature.rounding``."""
     renamed: Mapping[str, str] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class OriginalModel:
 
     @property
     def unsure(self) -> float:
-        """What a decision must survive: float noise, and the steps of 8 bits."""
+        """Noise that a decision must survive: float noise, and the steps of 8 bits."""
         return max(self.noise, self.rounding)
 
     def tolerance(self, recorded: Sequence[Case]) -> Tolerance:
@@ -86,10 +86,10 @@ class OriginalModel:
         feeds = {**feeds, **self.beside}
         if self.flat:
             feeds = _end_to_end(feeds, *self.flat)
-        own = {usual: name for name, usual in self.renamed.items()}
-        given = {own.get(name, name): feeds[name] for name in feeds}
-        given |= {constant.name: _filled(constant, given) for constant in self.constants}
-        return given | {cache.name: _no_tokens(cache, feeds) for cache in self.caches}
+        names = {usual: name for name, usual in self.renamed.items()}
+        renamed = {names.get(name, name): feeds[name] for name in feeds}
+        renamed |= {constant.name: _filled(constant, renamed) for constant in self.constants}
+        return renamed | {cache.name: _no_tokens(cache, feeds) for cache in self.caches}
 
 
 def _end_to_end(feeds: Mapping[str, Any], ids: str, offsets: str) -> dict[str, Any]:
@@ -124,15 +124,15 @@ def load(source: Source, *, gpu: bool = False, threads: int = 0, lean: bool = Tr
             where=str(source.path),
             remedy="repair or re-export the model; --no-golden builds without proving its answers",
         ) from None
-    own = HALF if source.signature.half_precision else ABSOLUTE
+    on_cpu = HALF if source.signature.half_precision else ABSOLUTE
     renamed = {name: usual for name, usual in source.skeleton.renamed.items() if name in opened.inputs}
     rounding = source.signature.rounding
-    noise = HALF if gpu else own
+    noise = HALF if gpu else on_cpu
     graph = source.skeleton
     return OriginalModel(
         opened,
         noise,
-        own,
+        on_cpu,
         rounding,
         renamed,
         flat=graph.flat,
@@ -170,14 +170,14 @@ class Recording:
     """Whether an answer is the same in a batch."""
     obstacle: str = ""
     """Why the model cannot batch although its graph has a batch axis."""
-    apart: str = ""
-    """Why the graph must see each row by itself and unpadded; empty if other rows change no answer."""
+    interaction: str = ""
+    """How other rows of a batch change an answer, so that each must run alone; empty if they do not."""
     compared: bool = True
     """Whether answers in a batch were compared with those alone, if there is a batch axis."""
     notes: tuple[str, ...] = ()
 
     def noted(self, *notes: str) -> Recording:
-        """The same with these notes, those that are not empty, after its own."""
+        """The recording with these notes added; empty ones are left out."""
         return replace(self, notes=(*self.notes, *filter(None, notes)))
 
 

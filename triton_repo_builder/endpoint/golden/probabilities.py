@@ -43,7 +43,7 @@ def refuse(
 
 
 def _rows(array: npt.NDArray[Any], mask: npt.NDArray[Any]) -> Sequence[npt.NDArray[Any]]:
-    """What the softmax runs over: the last axis, of the places that are not padding."""
+    """Rows of the softmax: the last axis, at every place that is not padding."""
     wide = array.astype(np.float64)
     kept = wide[mask.astype(bool)] if wide.ndim > 2 and wide.shape[:2] == mask.shape else wide
     return list(kept.reshape(-1, wide.shape[-1]))

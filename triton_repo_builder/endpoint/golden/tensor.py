@@ -113,7 +113,7 @@ def generated(specs: Sequence[TensorSpec], sizes: Sizes, seed: int) -> dict[str,
 def _unlike(
     model: original.OriginalModel, source: Source, size: Sizes, seed: int
 ) -> tuple[Mapping[str, CaseTensor], Case] | None:
-    """A row unlike those of the cases with its answer; None if the model refuses it."""
+    """A row unlike the cases' rows, with its answer; None if the model refuses it."""
     feeds = generated(source.signature.inputs, size, seed)
     try:
         return feeds, _tensor_case(source, seed, feeds, _run(model, source, feeds))

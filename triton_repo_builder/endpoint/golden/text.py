@@ -97,11 +97,11 @@ def record(
         tolerance=model.tolerance(recorded),
         cases=recorded,
     )
-    apart = ""
+    interaction = ""
     if batching:
-        apart = original.rows_interact(source) or _moved(model, source, task, settings, runs, recorded)
+        interaction = original.rows_interact(source) or _moved(model, source, task, settings, runs, recorded)
     cases = file if recorded else None
-    return Recording(cases=cases, batchable=batching, apart=apart, compared=bool(runs))
+    return Recording(cases=cases, batchable=batching, interaction=interaction, compared=bool(runs))
 
 
 def _short(task: TaskPlan, example: Example, limit: int | None) -> Example:
@@ -180,12 +180,12 @@ def run_one(
 
 
 def answer_of(task: TaskPlan, run: OriginalRun) -> dict[str, npt.NDArray[Any]]:
-    """What the endpoint answers for a row, of the original model's outputs."""
+    """The endpoint's answer to a row, computed from the original model's outputs."""
     return task.answer(run) if task.answer else task.reference(run.outputs, run.mask)
 
 
 def stable(task: TaskPlan, run: OriginalRun, answer: Mapping[str, npt.NDArray[Any]], size: float) -> bool:
-    """Whether what is not a number in an answer (a span, an order) survives noise on the model's outputs."""
+    """Whether the discrete part of an answer (a span, an order) survives noise on the model's outputs."""
     if task.answer is None:
         return True
     for seed in range(NOISES):
@@ -193,10 +193,10 @@ def stable(task: TaskPlan, run: OriginalRun, answer: Mapping[str, npt.NDArray[An
         noisy_outputs = {name: _with_noise(array, noise, size) for name, array in run.outputs.items()}
         other = task.answer(replace(run, outputs=noisy_outputs))
         for plan in task.answers:
-            own, noisy = answer[plan.name], other[plan.name]
-            if own.shape != noisy.shape:
+            exact, noisy = answer[plan.name], other[plan.name]
+            if exact.shape != noisy.shape:
                 return False
-            expected = _record(task, plan.name, own)
+            expected = _record(task, plan.name, exact)
             if (
                 expected.datatype not in tolerance.FLOATS
                 and not cases.difference(expected, noisy) < 10 * size
@@ -206,7 +206,7 @@ def stable(task: TaskPlan, run: OriginalRun, answer: Mapping[str, npt.NDArray[An
 
 
 def _with_noise(array: npt.NDArray[Any], noise: np.random.Generator, size: float) -> npt.NDArray[Any]:
-    """The same numbers plus noise; stand-ins for minus infinity stay."""
+    """The array with noise; stand-ins for minus infinity stay."""
     if array.dtype.kind != "f":
         return array
     with np.errstate(invalid="ignore"):
@@ -240,15 +240,15 @@ def _neighbour(runs: Iterable[OriginalRun], special: Sequence[int] = ()) -> Sequ
 
 
 def _spelt(source: Source, runs: Iterable[OriginalRun]) -> Sequence[int]:
-    """Special tokens that a text may spell, those that begin and end rows first."""
+    """Special tokens that a text may spell; tokens at the ends of rows come first."""
     if source.tokenizer_spec.splits_special:
         return ()
     ids: list[int] = []
     for run in runs:
         ends = [row["input_ids"][place] for row in run.rows for place in (-1, 0) if row["input_ids"]]
         ids += [*ends, *run.tokenizer.all_special_ids]
-    known = source.signature.vocabulary
-    return [token for token in dict.fromkeys(ids) if known is None or token < known]
+    vocabulary_size = source.signature.vocabulary
+    return [token for token in dict.fromkeys(ids) if vocabulary_size is None or token < vocabulary_size]
 
 
 def _batched(
@@ -257,9 +257,9 @@ def _batched(
     settings: TokenizerSettings,
     runs: Mapping[str, OriginalRun],
 ) -> Iterable[tuple[str, dict[str, npt.NDArray[Any]], npt.NDArray[Any]]]:
-    """Each run no longer than the neighbour, with what its own rows give in a batch with that.
+    """Outputs of each run in a batch with a neighbour that is at least as long.
 
-    All of them share one batch, for most of the time of a large encoder's build is spent here.
+    All runs share one batch, for most of the time of a large encoder's build is spent here.
     """
     long = _neighbour(runs.values(), _spelt(source, runs.values()))
     short = {name: run.rows for name, run in runs.items() if _width(run.rows) <= _width(long)}
@@ -268,50 +268,53 @@ def _batched(
     outputs, mask = run_rows(model, source, [*chain(*short.values()), *long], settings)
     first = 0
     for name, rows in short.items():
-        own = slice(first, first := first + len(rows))
-        yield name, {output: array[own] for output, array in outputs.items()}, mask[own]
+        own_rows = slice(first, first := first + len(rows))
+        yield name, {output: array[own_rows] for output, array in outputs.items()}, mask[own_rows]
 
 
 def _drift(
     task: TaskPlan,
-    own: OriginalRun,
+    run: OriginalRun,
     outputs: Mapping[str, npt.NDArray[Any]],
     mask: npt.NDArray[Any],
     case: Case | None,
 ) -> float:
-    """How far the original model's own answer moved in a batch, and what it is made of.
+    """How far the original model's outputs, and its numeric answer, move in a batch.
 
-    That as well where the answer is numbers, those of ``case``: scores near 1 hide how far logits moved.
+    For numeric answers (``case``), also compare the model's raw outputs: scores near 1 hide drift in the
+    logits.
     """
     moved = 0.0
     if task.answer is None and case is not None:
         moved = _answer_drift(case, task.reference(outputs, mask))
-    read = {*task.head.bind.values()} if task.head else {*own.outputs}
-    for name, array in own.outputs.items():
+    read = {*task.head.bind.values()} if task.head else {*run.outputs}
+    for name, array in run.outputs.items():
         if array.dtype.kind != "f" or name not in read:
             continue
         part = outputs[name][tuple(slice(size) for size in array.shape)]
         if part.shape != array.shape:
             return float("inf")
         # Places of padding belong to no answer.
-        kept = own.mask.astype(bool) if array.shape[:2] == own.mask.shape else slice(None)
+        kept = run.mask.astype(bool) if array.shape[:2] == run.mask.shape else slice(None)
         with np.errstate(invalid="ignore"):  # stand-ins for minus infinity
-            apart = np.where(part == array, 0, np.abs(part - array))
-        off = float(apart[kept].max(initial=0.0))
-        # The tolerance is that of the answer, which is no larger than what it is made of.
+            differences = np.where(part == array, 0, np.abs(part - array))
+        off = float(differences[kept].max(initial=0.0))
+        # The tolerance is the answer's, whose numbers are no larger than the outputs it is computed from.
         sizes = np.abs(array[kept])
         off /= max(1.0, float(sizes[np.isfinite(sizes)].max(initial=0.0)))
         moved = max(moved, off if np.isfinite(off) else float("inf"))
     return moved
 
 
-def _answer_drift(case: Case, both: Mapping[str, npt.NDArray[Any]]) -> float:
-    """As ``_drift``, for a task whose numbers are the answer."""
+def _answer_drift(case: Case, batch_answer: Mapping[str, npt.NDArray[Any]]) -> float:
+    """How far the numbers of the case's answer move in a batch."""
     keys = {tensor.at for tensor in case.outputs if tensor.at}
     numbers = [t for t in case.outputs if t.datatype != "BYTES" and t.name not in keys]
     # An output per token is as long as the longest row of the batch; the case's own part comes first.
-    own = {t.name: both[t.name][tuple(slice(size) for size in t.shape)] for t in numbers if not t.at}
-    row = {name: array[:1] for name, array in both.items()} | own
+    case_part = {
+        t.name: batch_answer[t.name][tuple(slice(size) for size in t.shape)] for t in numbers if not t.at
+    }
+    row = {name: array[:1] for name, array in batch_answer.items()} | case_part
     return max((cases.among(case.outputs, t, row) for t in numbers), default=0.0)
 
 
@@ -320,15 +323,15 @@ def library(source: Source) -> Any:
     # Not AutoTokenizer, which does not always follow tokenizer.json: see transformers_check.py.
     fast = transformers_library.load().PreTrainedTokenizerFast
     spec = source.tokenizer_spec
-    made = spec.library  # of which transformers makes a copy of its own
+    tokenizer = spec.library  # of which transformers makes a copy of its own
     special = {
         name: token
         for name in fast.SPECIAL_TOKENS_ATTRIBUTES
         if isinstance(token := tokenizer_files.token(spec.file.parent, name), str)
-        and tokenizer_files.token_id(made, token) is not None
+        and tokenizer_files.token_id(tokenizer, token) is not None
     }
     return fast(
-        tokenizer_object=made,
+        tokenizer_object=tokenizer,
         truncation_side=spec.truncation_side,
         split_special_tokens=spec.splits_special,
         **special,
@@ -359,12 +362,12 @@ def run_rows(
 
 
 def feeds(source: Source, filled: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
-    """Those of the tensors that the model takes, in its types."""
+    """The model's inputs, picked from ``filled``, in its types."""
     return {spec.name: filled[spec.name].astype(spec.dtype.numpy) for spec in source.signature.inputs}
 
 
 def tensors(rows: Sequence[Encoded], settings: TokenizerSettings) -> dict[str, npt.NDArray[Any]]:
-    """What a text model may take for these rows, padded on the right."""
+    """All tensors that a text model may take for these rows, padded on the right."""
     width = settings.pad_to or max(1, *(len(row["input_ids"]) for row in rows))
     filled = {
         "input_ids": np.full((len(rows), width), settings.pad_id, dtype=np.int64),

@@ -12,14 +12,14 @@ FLOATS = ("FP16", "FP32", "FP64")
 """Only these carry float noise: a large integer must match exactly."""
 ABSOLUTE = 1e-4
 HALF = 5e-3
-"""Of numbers with a mantissa of 10 bits: FP16, and TF32, in which ONNX Runtime multiplies FP32 on a GPU
+"""Relative noise of a mantissa of 10 bits: FP16, and TF32, in which ONNX Runtime multiplies FP32 on a GPU
 since Ampere unless ``use_tf32`` is off (https://onnxruntime.ai/docs/execution-providers/CUDA-ExecutionProvider.html).
 """
 TOGETHER = 1e-5
 """FP32 beside other rows on one machine, where a last digit moves if anything: a tenth of what kernels of two
 machines may differ, so that a model which mixes rows a little does not pass for noise."""
 ROUNDED = 0.25
-"""As ``MOST``, for a model of 8 bits."""
+"""The largest tolerance of a model of 8 bits, as a share of the largest number."""
 MOST = 0.1
 """The largest tolerance, as a share of the largest number."""
 

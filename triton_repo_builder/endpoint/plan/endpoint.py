@@ -71,7 +71,7 @@ class EndpointPlan:
     vendored: tuple[Vendored, ...] = ()
     front: Front | None = None
     facts: tuple[tuple[str, Any], ...] = ()
-    """For the manifest, after those of the task."""
+    """Facts for the manifest, after the task's facts."""
     notes: tuple[str, ...] = ()
 
 

@@ -164,7 +164,7 @@ def vendored(request: Request, preprocess: str) -> Vendored:
 
 
 def notes(request: Request, prepared: Preprocessing) -> tuple[str, ...]:
-    """What is to be known of the preprocessing."""
+    """Notes on the preprocessing."""
     made_by = str(request.source.config.get("transformers_version", ""))
     return tuple(filter(None, (prepared.spec.version_note(made_by),)))
 
@@ -196,7 +196,7 @@ def _dims(spec: ImageSpec, pixels: TensorSpec, layout: str) -> tuple[int, ...]:
             remedy="export with dynamic height and width, or write a size of height and width into it that "
             "suits the model",
         )
-    if any(want not in (-1, have) for want, have in zip(stated, dims, strict=True)):
+    if any(size_in_graph not in (-1, planned) for size_in_graph, planned in zip(stated, dims, strict=True)):
         raise TrbError(
             Code.UNSUPPORTED_MODEL,
             f"makes images of {list(dims)}, the model's input '{pixels.name}' is {list(stated)}",

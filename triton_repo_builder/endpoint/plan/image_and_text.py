@@ -16,7 +16,13 @@ from triton_repo_builder.endpoint.plan import image, preprocessed, text
 from triton_repo_builder.endpoint.plan.defaults import Settings
 from triton_repo_builder.endpoint.plan.endpoint import EndpointPlan, Request
 from triton_repo_builder.endpoint.plan.image import Preprocessing
-from triton_repo_builder.endpoint.plan.model import RepositoryPlan, Step, TensorPlan, WarmupInput, between
+from triton_repo_builder.endpoint.plan.model import (
+    EnsembleStep,
+    RepositoryPlan,
+    TensorPlan,
+    WarmupInput,
+    between,
+)
 from triton_repo_builder.endpoint.plan.text import TextEncoding
 from triton_repo_builder.endpoint.tasks.support import vision
 from triton_repo_builder.model.read.options import BuildOptions
@@ -25,14 +31,14 @@ from triton_repo_builder.repository import tensor_names
 
 
 @dataclass(frozen=True, kw_only=True)
-class Both:
-    """How both inputs become the graph's."""
+class PreparedInputs:
+    """Preprocessing of both inputs."""
 
     text: TextEncoding
     image: Preprocessing
 
 
-def prepare(request: Request) -> Both:
+def prepare(request: Request) -> PreparedInputs:
     """The tokenizer with its limits, and the preprocessing. Raises ``TrbError``."""
     prepared = image.prepare(_images(request))
     if prepared.spec.size is None:
@@ -42,10 +48,10 @@ def prepare(request: Request) -> Both:
             where=str(prepared.spec.file),
             remedy="write a crop_size into it, or a size of height and width, that suits the model",
         )
-    return Both(text=text.prepare(_texts(request)), image=prepared)
+    return PreparedInputs(text=text.prepare(_texts(request)), image=prepared)
 
 
-def record(request: Request, prepared: Both, original: OriginalModel) -> Recording:
+def record(request: Request, prepared: PreparedInputs, original: OriginalModel) -> Recording:
     """Answers to images of this package, each with labels of its own."""
     of_texts = _texts(request)
     labels = {text for _, example in request.task.examples for texts in example.values() for text in texts}
@@ -61,22 +67,22 @@ def record(request: Request, prepared: Both, original: OriginalModel) -> Recordi
     ).noted(note)
 
 
-def plan(request: Request, prepared: Both, recording: Recording | None) -> EndpointPlan:
+def plan(request: Request, prepared: PreparedInputs, recording: Recording | None) -> EndpointPlan:
     """Raises ``TrbError`` NOT_BATCHABLE if the inputs of several requests change each other's answers."""
     if recording is None:
         image.prove(prepared.image)
     of_texts, of_images = _texts(request), _images(request)
-    if apart := golden.apart(of_texts.source, recording):
+    if interaction := golden.interaction(of_texts.source, recording):
         raise TrbError(
             Code.NOT_BATCHABLE,
-            f"images and labels of several requests cannot share a run of the graph: {apart}",
+            f"images and labels of several requests cannot share a run of the graph: {interaction}",
             where=str(request.source.path),
             remedy="use an export that is not quantised at run time, or export one tower for each endpoint",
         )
     planned = text.plan(of_texts, prepared.text, recording)
     pixels = _pixels(request)
-    made = TensorPlan(name=pixels.name, data_type=pixels.dtype.config, dims=prepared.image.dims)
-    repository = _joined(planned.repository, request.options, planned.settings, made)
+    pixel_plan = TensorPlan(name=pixels.name, data_type=pixels.dtype.config, dims=prepared.image.dims)
+    repository = _joined(planned.repository, request.options, planned.settings, pixel_plan)
     preprocess = repository.models[-2].name
     tokenizer = f"{planned.repository.models[1].name}/warmup/"
     warm = tuple(
@@ -96,16 +102,16 @@ def plan(request: Request, prepared: Both, recording: Recording | None) -> Endpo
 
 
 def _joined(
-    repository: RepositoryPlan, options: BuildOptions, settings: Settings, made: TensorPlan
+    repository: RepositoryPlan, options: BuildOptions, settings: Settings, pixel_plan: TensorPlan
 ) -> RepositoryPlan:
-    """The text endpoint with IMAGE before its texts, and the pixels ``made`` of it beside its tokens."""
+    """The text endpoint with the input IMAGE before its texts, and the pixels beside its tokens."""
     ensemble, tokenizer, *parts, network = repository.models
     texts = TensorPlan(name=tensor_names.TEXTS, data_type="TYPE_STRING", dims=(-1,))
     name = f"{ensemble.name}_preprocess"
     preprocess = preprocessed.preprocess_model(
-        image.MEDIA, name, (made, texts), options, settings, batching=True
+        image.MEDIA, name, (pixel_plan, texts), options, settings, batching=True
     )
-    sample = WarmupInput(name=made.name, data_type=made.data_type, dims=made.dims)
+    sample = WarmupInput(name=pixel_plan.name, data_type=pixel_plan.data_type, dims=pixel_plan.dims)
     preprocess = replace(
         preprocess,
         input=(*preprocess.input, *tokenizer.input),
@@ -113,22 +119,22 @@ def _joined(
     )
     network = replace(
         network,
-        input=(*network.input, made),
+        input=(*network.input, pixel_plan),
         warmup=(*network.warmup, sample) if network.warmup else (),
     )
     public = (INPUT, *(plan.name for plan in (*ensemble.input, *ensemble.output)))
     inner = {plan.name: between(plan.name, public) for plan in preprocess.output}
-    first = Step(
+    first = EnsembleStep(
         model_name=preprocess.name,
         input_map=tuple((plan.name, plan.name) for plan in preprocess.input),
         output_map=tuple(inner.items()),
     )
-    more = {
+    inner_inputs = {
         tokenizer.name: {plan.name: inner[texts.name] for plan in tokenizer.input},
-        network.name: {made.name: inner[made.name]},
+        network.name: {pixel_plan.name: inner[pixel_plan.name]},
     }
     steps = tuple(
-        replace(step, input_map=tuple((dict(step.input_map) | more.get(step.model_name, {})).items()))
+        replace(step, input_map=tuple((dict(step.input_map) | inner_inputs.get(step.model_name, {})).items()))
         for step in ensemble.step
     )
     ensemble = replace(
@@ -145,7 +151,7 @@ def _pixels(request: Request) -> TensorSpec:
 
 
 def _texts(request: Request) -> Request:
-    """The request as that of a graph that takes texts only."""
+    """The request for the graph's texts only."""
     source = request.source
     section = source.config.get("text_config")
     inputs = tuple(spec for spec in source.signature.inputs if spec.name != vision.NAME)
@@ -155,6 +161,6 @@ def _texts(request: Request) -> Request:
 
 
 def _images(request: Request) -> Request:
-    """The request as that of a graph that takes images only."""
+    """The request for the graph's images only."""
     signature = replace(request.source.signature, inputs=(_pixels(request),))
     return replace(request, source=replace(request.source, signature=signature))

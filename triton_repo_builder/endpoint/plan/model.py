@@ -69,7 +69,7 @@ class WarmupInput:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class EnsembleStep:
     """One step of an ensemble: (the step's tensor, the ensemble's tensor) pairs."""
 
     model_name: str
@@ -101,7 +101,7 @@ class ModelPlan:
     instance_group: InstanceGroup | None = None
     parameters: tuple[tuple[str, str], ...] = ()
     warmup: tuple[WarmupInput, ...] = ()
-    step: tuple[Step, ...] = ()
+    step: tuple[EnsembleStep, ...] = ()
     reasons: tuple[tuple[str, str], ...] = ()
     """(field, why its value was chosen): comments of the file."""
     response_cache: bool = False

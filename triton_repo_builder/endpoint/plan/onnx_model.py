@@ -11,10 +11,10 @@ from triton_repo_builder.endpoint.plan.defaults import Settings
 from triton_repo_builder.endpoint.plan.model import (
     BatchInput,
     DynamicBatching,
+    EnsembleStep,
     InstanceGroup,
     ModelPlan,
     RepositoryPlan,
-    Step,
     TensorPlan,
     WarmupInput,
     about_model,
@@ -29,7 +29,7 @@ from triton_repo_builder.repository import tensor_names
 
 CPU = "KIND_CPU"
 IDS_INSTEAD = "input_ids"
-"""What post-processing reads as ``trb_tokens`` if the tokenizer pads the rows."""
+"""Tensor that post-processing reads as ``trb_tokens`` if the tokenizer pads the rows."""
 TEXTS_JOIN = "texts of any length join: TEXT has a fixed shape, so Triton never splits these batches"
 ANSWERS_JOIN = "answers of any length join: what has no fixed shape is marked as ragged"
 
@@ -58,7 +58,7 @@ class TokenSettings:
     stride: int = 0
     """Tokens that the chunks of a long second text share; 0: it is cut."""
     max_text_bytes: int = 0
-    """Largest text; 0: that of the tokenizer model."""
+    """Largest text; 0: the tokenizer model's default."""
     most_tokens: int = 0
     """Largest text that has memory, if ``max_length`` lets through longer ones; else 0."""
     vocabulary: int = 0
@@ -107,13 +107,13 @@ def text(
         model = replace(model, batch_input=(_LENGTHS,))
     public = (*(text.name for text in task.texts), *(plan.name for plan in outputs))
     inner = {plan.name: between(plan.name, public) for plan in tokenizer.output}
-    steps: tuple[Step, ...] = (
-        Step(
+    steps: tuple[EnsembleStep, ...] = (
+        EnsembleStep(
             model_name=tokenizer.name,
             input_map=tuple((text.name, text.name) for text in task.texts),
             output_map=tuple(inner.items()),
         ),
-        Step(
+        EnsembleStep(
             model_name=model.name,
             input_map=tuple((tensor_name, inner[tensor_name]) for tensor_name in names),
             output_map=tuple((plan.name, plan.name) for plan in outputs),
@@ -125,7 +125,7 @@ def text(
         about = "the answer in terms of the text"
         post = postprocess(f"{name}_postprocess", about, task.post, tensor_plans, tokenizer)
         outputs, models = post.output, (tokenizer, post, model)
-        post_step = Step(
+        post_step = EnsembleStep(
             model_name=post.name,
             input_map=tuple((p.name, p.name if p.name in tensor_plans else IDS_INSTEAD) for p in post.input),
             output_map=tuple((plan.name, plan.name) for plan in post.output),
@@ -154,9 +154,9 @@ def _offered(text: TextInput) -> str:
 def postprocess(
     name: str, about: str, post: Postprocess, tensor_plans: Mapping[str, TensorPlan], first: ModelPlan
 ) -> ModelPlan:
-    """The Python model at the end: what it takes may have any length, so all of that is ragged.
+    """The Python model at the end: its inputs may have any length, so all of them are ragged.
 
-    Batches and instances are those of the ``first`` model.
+    It has the batch size and instances of the ``first`` model.
     """
     sources = [(source, tensor_plans.get(source) or tensor_plans[IDS_INSTEAD]) for source in post.inputs]
     inputs = tuple(

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from triton_repo_builder.endpoint.plan import onnx_model
 from triton_repo_builder.endpoint.plan.defaults import Settings
 from triton_repo_builder.endpoint.plan.model import (
+    EnsembleStep,
     InstanceGroup,
     ModelPlan,
     RepositoryPlan,
-    Step,
     TensorPlan,
     WarmupInput,
     about_model,
@@ -30,7 +30,7 @@ class Media:
     field: str
     """The endpoint's input."""
     about: str
-    """What the preprocessing does, and what the post-processing, for their config.pbtxt."""
+    """Description of the preprocessing, for its config.pbtxt; ``answers`` describes the post-processing."""
     answers: str
     joins: str
     """Which requests join."""
@@ -59,13 +59,13 @@ def models(
     outputs = tuple(
         onnx_model.whole(tensor, batching, onnx_model.rows(signature, task)) for tensor in task.outputs
     )
-    one = () if batching else (taken_as.dims[0],)
-    given = TensorPlan(name=taken_as.name, data_type=taken_as.dtype.config, dims=(*one, *dims))
-    size = TensorPlan(name=tensor_names.IMAGE_SIZE, data_type="TYPE_INT64", dims=(*one, 2))
+    single = () if batching else (taken_as.dims[0],)
+    preprocessed = TensorPlan(name=taken_as.name, data_type=taken_as.dtype.config, dims=(*single, *dims))
+    size = TensorPlan(name=tensor_names.IMAGE_SIZE, data_type="TYPE_INT64", dims=(*single, 2))
     sized = task.head is not None and size.name in task.head.inputs
-    taken = (given, *((size,) if sized else ()))
-    made = (given, *((size,) if sized or (task.post and size.name in task.post.inputs) else ()))
-    preprocess = preprocess_model(media, f"{name}_preprocess", made, options, settings, batching=batching)
+    taken = (preprocessed, *((size,) if sized else ()))
+    outgoing = (preprocessed, *((size,) if sized or (task.post and size.name in task.post.inputs) else ()))
+    preprocess = preprocess_model(media, f"{name}_preprocess", outgoing, options, settings, batching=batching)
     model = onnx_model.onnx_model(
         f"{name}_model",
         about_model(front=False, head=task.head is not None),
@@ -87,14 +87,14 @@ def models(
         else (),
     )
     public = (media.field, *(plan.name for plan in (task.post.outputs if task.post else outputs)))
-    inner = {plan.name: between(plan.name, public) for plan in made}
-    steps: tuple[Step, ...] = (
-        Step(
+    inner = {plan.name: between(plan.name, public) for plan in outgoing}
+    steps: tuple[EnsembleStep, ...] = (
+        EnsembleStep(
             model_name=preprocess.name,
             input_map=((media.field, media.field),),
             output_map=tuple(inner.items()),
         ),
-        Step(
+        EnsembleStep(
             model_name=model.name,
             input_map=tuple((plan.name, inner[plan.name]) for plan in taken),
             output_map=tuple((plan.name, plan.name) for plan in outputs),
@@ -102,11 +102,11 @@ def models(
     )
     parts: tuple[ModelPlan, ...] = (preprocess, model)
     if task.post is not None:
-        known = {plan.name: plan for plan in (*made, *outputs)}
-        post = onnx_model.postprocess(f"{name}_postprocess", media.answers, task.post, known, preprocess)
+        plans = {plan.name: plan for plan in (*outgoing, *outputs)}
+        post = onnx_model.postprocess(f"{name}_postprocess", media.answers, task.post, plans, preprocess)
         outputs, parts = post.output, (preprocess, post, model)
         steps += (
-            Step(
+            EnsembleStep(
                 model_name=post.name,
                 input_map=tuple((plan.name, inner.get(plan.name, plan.name)) for plan in post.input),
                 output_map=tuple((plan.name, plan.name) for plan in post.output),

@@ -84,8 +84,8 @@ def _own_axes(signature: ModelSignature) -> str:
     }
     if len(set(named.values())) < 2:
         return ""
-    (one, first), (other, second) = list({axis: (name, axis) for name, axis in named.items()}.values())[:2]
-    return f"the first axes of its inputs are not the same: '{first}' of '{one}', '{second}' of '{other}'"
+    axes = list({axis: f"'{axis}' of '{name}'" for name, axis in named.items()}.values())
+    return f"the first axes of its inputs are not the same: {axes[0]}, {axes[1]}"
 
 
 def _equal_shapes(signature: ModelSignature) -> Reason | None:

@@ -114,9 +114,9 @@ def plan(request: Request, prepared: TextEncoding, recording: Recording | None) 
     """Raises ``TrbError`` if the padding or the batching that was asked for is impossible."""
     source, task, options = request.source, request.task, request.options
     batch = source.signature.batch
-    apart = recording.apart if recording else _apart_unproven(request, prepared)
-    if apart and prepared.fixed.tokens and prepared.fixed.by is FixedBy.PADDING:
-        raise usage("padding", f"{options.padding} changes answers: {apart}", "leave it out")
+    interaction = recording.interaction if recording else _apart_unproven(request, prepared)
+    if interaction and prepared.fixed.tokens and prepared.fixed.by is FixedBy.PADDING:
+        raise usage("padding", f"{options.padding} changes answers: {interaction}", "leave it out")
     gpu = defaults.on_gpu(options, request.machine)
     padding = text_padding.decide(
         source,
@@ -124,12 +124,12 @@ def plan(request: Request, prepared: TextEncoding, recording: Recording | None) 
         options,
         prepared.fixed,
         batching=batch.possible,
-        apart=apart or ("" if recording and recording.compared else UNPROVEN),
+        interaction=interaction or ("" if recording and recording.compared else UNPROVEN),
         gpu=gpu,
     )
     obstacle = batch.reason
-    if apart and padding.mode is not Mode.RAGGED and batch.possible:
-        obstacle = f"{apart}, and it cannot be run row by row: {padding.obstacle}"
+    if interaction and padding.mode is not Mode.RAGGED and batch.possible:
+        obstacle = f"{interaction}, and it cannot be run row by row: {padding.obstacle}"
         refuse_batching_options(request, obstacle)
         padding = text_padding.alone(padding)
     batching = not obstacle
@@ -209,7 +209,7 @@ def plan(request: Request, prepared: TextEncoding, recording: Recording | None) 
         notes=(
             *prepared.notes,
             *memory.notes,
-            *(recording.notes if recording else _unproven(batching, apart)),
+            *(recording.notes if recording else _unproven(batching, interaction)),
             *(text_padding.fallback(padding, task, options) if batching else ()),
             *not_batched(obstacle),
         ),
@@ -217,7 +217,7 @@ def plan(request: Request, prepared: TextEncoding, recording: Recording | None) 
 
 
 def _runtime(root: str, name: str) -> tuple[File, ...]:
-    """A module that lies beside the tokenizer model."""
+    """A module beside the tokenizer model."""
     return (File(path=f"{root}/{name}", content=resources.runtime(name).read_bytes()),)
 
 
@@ -236,9 +236,9 @@ def _apart_unproven(request: Request, prepared: TextEncoding) -> str:
     return original.rows_interact(source)
 
 
-def _unproven(batching: bool, apart: str) -> tuple[str, ...]:
-    """The note on what no recorded answers have shown."""
-    return (UNPROVEN,) if batching and not apart else ()
+def _unproven(batching: bool, interaction: str) -> tuple[str, ...]:
+    """A note that no recorded answers prove the batching."""
+    return (UNPROVEN,) if batching and not interaction else ()
 
 
 def _front(request: Request, prepared: TextEncoding, types: bool, rows: Rows, memory: RunMemory) -> Front:

@@ -65,7 +65,7 @@ def decide(request: Request, padding: Padding, max_length: int | None, *, gpu: b
     runs = [(min(batch, _rows(run, length, packed)) if cut else max(rows, 1), length) for length in lengths]
     return RunMemory(
         run_tokens=run if cut else 0,
-        bytes=ARENA * max(peak.bytes(*one) for one in runs),
+        bytes=ARENA * max(peak.bytes(*shape) for shape in runs),
         blocks=blocks,
         rows=rows,
         most_tokens=most,

@@ -34,7 +34,7 @@ class Mode(Enum):
 
 
 class FixedBy(Enum):
-    """What sets the number of tokens of every text; the value is the name that users see."""
+    """Source of the fixed number of tokens of every text; the value is the name that users see."""
 
     GRAPH = "the graph"
     PADDING = "--padding"
@@ -152,15 +152,15 @@ def decide(
     fixed: FixedLength,
     *,
     batching: bool,
-    apart: str,
+    interaction: str,
     gpu: bool,
 ) -> Padding:
-    """Raises ``TrbError``. ``apart``: why the model must see each row by itself; empty if it need not."""
+    """Raises ``TrbError``. ``interaction``: how rows change each other's answers; empty if they do not."""
     check_front(source, task, options, fixed, batching=batching)
     option = _wanted(task, options)
     obstacle = _obstacle(source, task, option, fixed, batching=batching)
     if not obstacle:
-        rows, why = _rows(source, task, options, apart, gpu)
+        rows, why = _rows(source, task, options, interaction, gpu)
         return Padding(mode=Mode.RAGGED, fixed=fixed, rows=rows, rows_why=why)
     if fixed.tokens:
         return Padding(mode=Mode.FIXED, fixed=fixed, obstacle=obstacle)
@@ -195,16 +195,18 @@ def _obstacle(source: Source, task: TaskPlan, option: str, fixed: FixedLength, *
 
 
 def alone(padding: Padding) -> Padding:
-    """The same for a model that takes one text at a time."""
+    """The padding for a model that takes one text at a time."""
     return replace(padding, mode=Mode.REQUEST) if padding.mode is Mode.BATCH else padding
 
 
-def _rows(source: Source, task: TaskPlan, options: BuildOptions, apart: str, gpu: bool) -> tuple[Rows, str]:
+def _rows(
+    source: Source, task: TaskPlan, options: BuildOptions, interaction: str, gpu: bool
+) -> tuple[Rows, str]:
     """Which rows the graph sees together, and why it does not run without padding."""
     if task.encoding.one_run:
         return Rows.PADDED, task.encoding.one_run
-    if apart:
-        return Rows.SINGLE, apart
+    if interaction:
+        return Rows.SINGLE, interaction
     if gpu:
         return Rows.PADDED, "a GPU gains more by one large run than it loses by padding"
     if options.accelerator != accelerator.NONE:

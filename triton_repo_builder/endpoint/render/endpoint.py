@@ -38,19 +38,19 @@ def _library(library: Vendored, release: Release) -> list[File]:
 
 
 def render(
-    request: Request, plan: EndpointPlan, repository: RepositoryPlan, more: Sequence[File]
+    request: Request, plan: EndpointPlan, repository: RepositoryPlan, static: Sequence[File]
 ) -> tuple[File, ...]:
-    """All files, by path: those in ``more`` and those rendered from the plan. Raises ``TrbError``.
+    """All files, by path: the ``static`` ones and files rendered from the plan. Raises ``TrbError``.
 
-    ``repository`` is that of the plan, with shared models under their names and with provenance.
+    ``repository`` is the plan's repository, with shared models under their names and with provenance.
     """
     files = [
         *(File(path=f"{m.name}/config.pbtxt", content=config.config(m).encode()) for m in repository.models),
         *_model(request, repository, plan.front),
-        *more,
+        *static,
         *_cases(request.name, plan.cases),
     ]
-    if request.task.labels:  # what a client gets by the classification extension
+    if request.task.labels:  # for clients of the classification extension
         lines = "\n".join(request.task.labels) + "\n"
         files.append(File(path=f"{repository.network.name}/{labels.FILE}", content=lines.encode()))
     return tuple(sorted(files, key=lambda file: file.path))

@@ -28,7 +28,7 @@ from triton_repo_builder.repository.provenance import parameters
 def entry(request: Request, kind: Kind, plan: EndpointPlan, repository: RepositoryPlan) -> VersionEntry:
     """The endpoint's part of manifest.json: no path and no date of this machine.
 
-    ``repository`` is that of the plan, with shared models under their names.
+    ``repository`` is the plan's repository, with shared models under their names.
     """
     source, endpoint, options = request.source, repository.endpoint, asked(request.options)
     inputs = [source.file(path) for path in (*source.weights, *_beside(source, kind))]
@@ -63,7 +63,7 @@ def _tools(kind: Kind) -> dict[str, str]:
 
 
 def _optimised(source: Source) -> tuple[tuple[str, str], ...]:
-    """What ``trb optimize`` did to the model, as the file says."""
+    """Steps of ``trb optimize``, from the model's metadata."""
     try:
         steps = json.loads(source.signature.metadata.get(RECIPE, "[]"))
         words = [" ".join(filter(None, (step["step"], step.get("how", "")))) for step in steps]

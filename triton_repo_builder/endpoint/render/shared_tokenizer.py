@@ -24,14 +24,16 @@ DIGITS = 10
 
 
 def share(plan: RepositoryPlan, rendered: Sequence[File]) -> tuple[RepositoryPlan, tuple[File, ...]]:
-    """The same plan and files with the tokenizer model called ``tokenizer_<content>``; others stay."""
-    own = next((model for model in plan.models if model.name == plan.endpoint.name + SUFFIX), None)
-    if own is None:
+    """Rename the tokenizer model to ``tokenizer_<content>`` in the plan and the files; others stay."""
+    tokenizer = next((model for model in plan.models if model.name == plan.endpoint.name + SUFFIX), None)
+    if tokenizer is None:
         return plan, tuple(rendered)
-    marked = replace(own, parameters=(*own.parameters, (SHARED, "tokenizer")))
+    marked = replace(tokenizer, parameters=(*tokenizer.parameters, (SHARED, "tokenizer")))
     name = f"{SUFFIX.removeprefix('_')}_{_digest(marked, rendered)[:DIGITS]}"
-    models = tuple(_renamed(marked if model is own else model, own.name, name) for model in plan.models)
-    root = f"{own.name}/"
+    models = tuple(
+        _renamed(marked if model is tokenizer else model, tokenizer.name, name) for model in plan.models
+    )
+    root = f"{tokenizer.name}/"
     moved = tuple(
         replace(file, path=f"{name}/{file.path.removeprefix(root)}") if file.path.startswith(root) else file
         for file in rendered

@@ -22,7 +22,7 @@ ELF_X86_64 = b"\x7fELF\x02"
 LARGEST = 256 << 20
 """Bytes of an unpacked wheel."""
 UNREADABLE = (OSError, EOFError, RuntimeError, ValueError, zipfile.BadZipFile, zlib.error)
-"""What zipfile raises for a damaged or encrypted archive, or one of another method."""
+"""Errors of zipfile on a damaged or encrypted archive, or one of another method."""
 REMEDY = (
     "fetch the server's wheel with: pip download tokenizers --no-deps --only-binary=:all: "
     "--platform manylinux2014_x86_64 --python-version 3.10 --abi abi3, and name it with --tokenizers-wheel"

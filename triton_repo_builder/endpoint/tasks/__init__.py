@@ -77,8 +77,8 @@ def check_options(options: BuildOptions, task: Task, common: frozenset[str], gue
 
     ``guess`` is why the task was chosen, if the user did not choose it.
     """
-    own = dict.fromkeys(field for other in TASKS.values() for field in other.OPTIONS)
-    unused = [field for field in own if field not in task.OPTIONS]
+    task_options = dict.fromkeys(field for other in TASKS.values() for field in other.OPTIONS)
+    unused = [field for field in task_options if field not in task.OPTIONS]
     unused += [field for field, kinds in KIND_OPTIONS.items() if task.KIND not in kinds]
     for field in unused:
         if getattr(options, field) != DEFAULTS[field] and field not in common:
@@ -153,7 +153,7 @@ def _fitting(source: Source, kind: Kind) -> tuple[Task, str] | None:
 
 
 def _headless(source: Source, task: Task) -> str:
-    """What config.json names and the graph does not have; empty if the graph bears it out."""
+    """The head that config.json names and the graph does not have; empty if it has the head."""
     sound = audio.sounds(source)
     for other in TASKS.values():
         name = architecture(source, *other.ARCHITECTURES)
@@ -169,10 +169,10 @@ def _headless(source: Source, task: Task) -> str:
 
 
 def _filling(signature: ModelSignature) -> str:
-    """What to do about inputs that a tokenizer cannot fill."""
+    """The remedy for inputs that a tokenizer cannot fill."""
     unknown = [spec.name for spec in signature.inputs if spec.name not in TEXT_INPUTS]
-    if signature.input("input_ids") is not None and (given := input_constants.hint(signature)):
-        return f"give it once, {given}, or use --task tensor"
+    if signature.input("input_ids") is not None and (option := input_constants.hint(signature)):
+        return f"give it once, {option}, or use --task tensor"
     if not input_names.looks_like_text(signature) or signature.input("input_ids") is not None:
         return "a text model takes input_ids and attention_mask, [batch, tokens]; use --task tensor"
     if foreign := _foreign(signature):
@@ -190,7 +190,7 @@ def _unfilled(source: Source) -> str:
     if signature.input("input_ids") is None:
         return _unnamed(signature)
     names = [f"'{spec.name}'" for spec in signature.inputs if spec.name not in TEXT_INPUTS]
-    once = f" ({given} gives it once)" if (given := input_constants.hint(signature)) else ""
+    once = f" ({option} gives it once)" if (option := input_constants.hint(signature)) else ""
     return (
         f"a tokenizer cannot fill its input {', '.join(names)}: served as plain tensors{once}"
         if names
@@ -200,15 +200,15 @@ def _unfilled(source: Source) -> str:
 
 def _beside_files(source: Source) -> str:
     """Why a model of images or sounds is served as tensors: it takes a number, too. Empty for others."""
-    given, rest = input_constants.hint(source.signature), input_constants.without(source.signature)
+    option, rest = input_constants.hint(source.signature), input_constants.without(source.signature)
     taken = vision.image_input(rest) or audio.audio_input(rest)
-    if not given or taken is None or source.preprocessor is None:
+    if not option or taken is None or source.preprocessor is None:
         return ""
-    return f"'{taken.name}' is not its only input: served as plain tensors ({given} gives the other once)"
+    return f"'{taken.name}' is not its only input: served as plain tensors ({option} gives the other once)"
 
 
 def _foreign(signature: ModelSignature) -> str:
-    """Inputs that are no rows of tokens, whatever they are called."""
+    """Inputs that are not rows of tokens, whatever they are called."""
     return ", ".join(f"'{spec.name}'" for spec in signature.inputs if not input_names.is_row(spec))
 
 
@@ -219,24 +219,24 @@ def _unnamed(signature: ModelSignature) -> str:
     """
     if foreign := _foreign(signature):
         return f"a tokenizer cannot fill {foreign}, not [batch, tokens]: served as plain tensors"
-    known = input_names.known(signature)
-    unknown = [spec.name for spec in signature.inputs if spec.name not in known]
-    free = [usual for usual in TEXT_INPUTS if usual not in known.values()]
+    usual_names = input_names.known(signature)
+    unknown = [spec.name for spec in signature.inputs if spec.name not in usual_names]
+    free = [usual for usual in TEXT_INPUTS if usual not in usual_names.values()]
     listed = ", ".join(f"'{name}'" for name in unknown)
-    if "input_ids" not in known.values():
-        what = f"more than one of {listed} could be the token ids"
+    if "input_ids" not in usual_names.values():
+        reason = f"more than one of {listed} could be the token ids"
     else:
-        what = f"it is not known what {listed} is for, which may be {' or '.join(free)}"
-    served = f"{what}: served as plain tensors"
+        reason = f"it is not known what {listed} is for, which may be {' or '.join(free)}"
+    served = f"{reason}: served as plain tensors"
     if any("pad" in name.lower() for name in unknown):
         return f"{served} (a mask that is 1 for padding is no attention_mask: export it the other way round)"
-    named = [*((usual, name) for name, usual in known.items()), *zip(free, unknown[:1], strict=False)]
+    named = [*((usual, name) for name, usual in usual_names.items()), *zip(free, unknown[:1], strict=False)]
     shown = " ".join(f"--input {shlex.quote(f'{usual}={name}')}" for usual, name in named)
     return f"{served} (for texts name each, e.g. {shown})"
 
 
 def _audio_task(source: Source, name: str | None) -> tuple[Task, str] | None:
-    """As ``choose``, for audio models; None for others."""
+    """The task of an audio model and why, as ``choose`` gives them; None for other models."""
     if name is not None:
         task = TASKS[name]
         if task.KIND is not Kind.AUDIO:
@@ -257,7 +257,7 @@ OBJECTNESS = (
 
 
 def _image_task(source: Source, name: str | None) -> tuple[Task, str] | None:
-    """As ``choose``, for image models; None for others."""
+    """The task of an image model and why, as ``choose`` gives them; None for other models."""
     if name is not None:
         task = TASKS[name]
         if task.KIND is Kind.IMAGE_AND_TEXT:
@@ -266,8 +266,8 @@ def _image_task(source: Source, name: str | None) -> tuple[Task, str] | None:
             return None
         vision.check(source, name)
         return task, ""
-    if both := _fitting(source, Kind.IMAGE_AND_TEXT):
-        return both
+    if fitting := _fitting(source, Kind.IMAGE_AND_TEXT):
+        return fitting
     vision.check_towers(source)
     if vision.images(source):
         files = "" if source.config else ", and no config.json names its labels"

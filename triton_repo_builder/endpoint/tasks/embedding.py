@@ -31,7 +31,7 @@ TOKENS = ("last_hidden_state", "token_embeddings", "hidden_states", "output")
 DENSE = "dense_vecs"
 """BGE-M3's sentence embedding; its other outputs are sparse_vecs and colbert_vecs."""
 PROJECTED = ("text_embeds", "text_features")
-"""Of a model of two towers, which sentence-transformers' files do not describe."""
+"""Outputs of a model of two towers, which sentence-transformers' files do not describe."""
 POOLED = ("sentence_embedding", *PROJECTED, "pooled", "embedding", "embeddings", DENSE)
 UNKNOWN_COUNT = (
     "unknown tokens count, as in sentence-transformers; encode of model2vec itself leaves them out"
@@ -162,13 +162,13 @@ def need_tokens(source: Source, names: tuple[str, ...]) -> TensorSpec:
 
 
 def _tokens(source: Source, names: tuple[str, ...]) -> TensorSpec | None:
-    """As ``need_tokens``, None if there is none or more than one; scores of tokens are not their vectors."""
+    """The output of token vectors; None if there is none or more than one. Scores of tokens do not count."""
     for name in names:
         spec = source.signature.output(name)
         if spec is not None and len(spec.shape or ()) == 3:
             return spec
-    found = _candidates(source)
-    return source.signature.output(found[0]) if len(found) == 1 else None
+    candidates = _candidates(source)
+    return source.signature.output(candidates[0]) if len(candidates) == 1 else None
 
 
 def _candidates(source: Source) -> list[str]:

@@ -24,7 +24,7 @@ OPTIONS = ("top_k", "score_threshold", "iou_threshold")
 ARCHITECTURES = ("ForObjectDetection",)
 BOXES = "pred_boxes"
 SCORE, EXPORTED_SCORE, OVERLAP = 0.5, 0.25, 0.7
-"""What transformers' pipeline and ``predict`` of Ultralytics take without being told."""
+"""Defaults of transformers' pipeline and of ``predict`` of Ultralytics."""
 MOST = 300
 """Ultralytics' ``max_det``, and RT-DETR's queries."""
 QUERIES = ("num_queries", "num_detection_tokens")
@@ -93,7 +93,7 @@ def _outputs(source: Source) -> tuple[TensorSpec | None, TensorSpec | None]:
     if logits is None and boxes is None and architecture(source, *ARCHITECTURES):
         boxes = head_output.find(source, 3, {4})
         # Four numbers are a box's: with four logits as well, nobody knows which is which.
-        widths = {count + more for count in head_output.labels(source) for more in (0, 1)} - {4}
+        widths = {count + background for count in head_output.labels(source) for background in (0, 1)} - {4}
         logits = head_output.find(source, 3, widths)
     return logits, boxes
 
@@ -116,10 +116,10 @@ def _queries(source: Source, options: BuildOptions) -> _Form:
     background = width == len(names) + 1
     kind = str(source.config.get("model_type", ""))
     if kind in (SIGMOID if background else BACKGROUND):
-        wanted = "as many logits as labels" if background else "one logit more than labels, of no object"
+        expected = "as many logits as labels" if background else "one logit more than labels, of no object"
         raise TrbError(
             Code.TASK_UNCLEAR,
-            f"a {kind} model has {wanted}; config.json names {len(names)} labels, '{logits.name}' has "
+            f"a {kind} model has {expected}; config.json names {len(names)} labels, '{logits.name}' has "
             f"{width}",
             where=str(source.path),
             remedy="use the config.json that belongs to this model"
@@ -150,10 +150,10 @@ def _exported(source: Source, options: BuildOptions, export: Export) -> _Form:
     done = export.end_to_end or output.dims[2] == 6
     overlap = 0 if done else OVERLAP
     selection = _selection(source, options, len(export.names), MOST, EXPORTED_SCORE, overlap)
-    wanted = 6 if done else 4 + len(export.names)
+    expected = 6 if done else 4 + len(export.names)
     stated = output.dims[2 if done else 1]
-    if stated not in (-1, wanted):
-        raise _refused(source, f"expects {wanted} numbers of each box, for {len(export.names)} names")
+    if stated not in (-1, expected):
+        raise _refused(source, f"expects {expected} numbers of each box, for {len(export.names)} names")
     size = export.size
     return _Form(
         head=detection.finished(selection, size) if done else detection.anchors(selection, size),
@@ -178,10 +178,10 @@ def _selection(
     )
 
 
-def _refused(source: Source, what: str) -> TrbError:
+def _refused(source: Source, requirement: str) -> TrbError:
     return TrbError(
         Code.TASK_UNCLEAR,
-        f"{NAME} {what}; the model has {head_output.shown(source)}",
+        f"{NAME} {requirement}; the model has {head_output.shown(source)}",
         where=str(source.path),
         remedy="export it for object detection, or use --task tensor",
     )

@@ -172,12 +172,12 @@ def _refuse_context_first(source: Source) -> None:
     if source.tokenizer_spec.padding_side != "left":
         return
     settings = source.settings("tokenizer_config.json")
-    which = "padding_side is left"
+    reason = "padding_side is left"
     if "padding_side" not in settings:
-        which += ", as tokenizer.json's padding or the tokenizer's class has it"
+        reason += ", as tokenizer.json's padding or the tokenizer's class has it"
     raise TrbError(
         Code.UNSUPPORTED_MODEL,
-        f"{which}: it reads the context before the question, which is not supported",
+        f"{reason}: it reads the context before the question, which is not supported",
         where=str(source.folder / "tokenizer_config.json"),
         remedy="serve it with --task tensor, and tokenize in the client; if it was trained on the question "
         "first, set padding_side to right there",

@@ -138,8 +138,8 @@ def _activation(source: Source) -> tuple[str, tuple[str, ...]]:
             "--from-model FOLDER takes it from the original): sigmoid, as in sentence-transformers",
         )
     named = stated.rsplit(".", 1)[-1]
-    known = named in ACTIVATIONS and (stated == named or stated.startswith(layers.TORCH))
-    if not known:
+    supported = named in ACTIVATIONS and (stated == named or stated.startswith(layers.TORCH))
+    if not supported:
         shown = named if stated.startswith(layers.TORCH) else stated
         raise TrbError(
             Code.UNSUPPORTED_MODEL,

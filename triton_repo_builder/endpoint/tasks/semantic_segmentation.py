@@ -156,10 +156,10 @@ def _png(places: npt.NDArray[np.int64], labels: int) -> bytes:
     from PIL import Image
 
     if labels > 256:
-        made = Image.fromarray(places.astype(np.uint16))
+        image = Image.fromarray(places.astype(np.uint16))
     else:
-        made = Image.fromarray(places.astype(np.uint8))
-        made.putpalette([number for number in range(labels) for _ in range(3)])
+        image = Image.fromarray(places.astype(np.uint8))
+        image.putpalette([number for number in range(labels) for _ in range(3)])
     file = io.BytesIO()
-    made.save(file, "PNG")
+    image.save(file, "PNG")
     return file.getvalue()

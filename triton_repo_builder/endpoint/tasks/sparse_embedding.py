@@ -33,7 +33,7 @@ def fits(source: Source) -> bool:
 
 
 def plan(source: Source, options: BuildOptions) -> TaskPlan:
-    """Pooling and activation from the SpladePooling module, else those of the SPLADE papers: max, once."""
+    """Pooling and activation from the SpladePooling module, else as in the SPLADE papers: max, once."""
     logits = head_output.need_tokens(source, fill_mask.NAME)  # the export that has them
     module = _module(source)
     usual = "pooled by max, as the SPLADE papers do"

@@ -154,9 +154,9 @@ def _vocabulary(source: Source, settings: Mapping[str, Any], width: int) -> list
             shown = ", ".join(languages[:SHOWN]) + (" …" if len(languages) > SHOWN else "")
             message = f"it has a vocabulary for each language ({shown}), and tokenizer_config.json names none"
             raise _unusable(file, f"{message} in target_lang")
-        own = stated[str(language)] if languages else stated
-        tokens_of = {int(number): str(token) for token, number in own.items()}
-        if len(tokens_of) != len(own):
+        vocabulary = stated[str(language)] if languages else stated
+        tokens_of = {int(number): str(token) for token, number in vocabulary.items()}
+        if len(tokens_of) != len(vocabulary):
             raise ValueError("two of them have the same number")
         added = {int(number): token for token, number in _added(source, settings).items()}
         heard = {number: token for number, token in added.items() if width < 0 or number < width}

@@ -1,4 +1,4 @@
-"""What a task is: the head it puts into the graph, its outputs, and the same arithmetic in numpy."""
+"""A task: the head that it puts into the graph, its outputs, and the same arithmetic in numpy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 
 class Kind(Enum):
-    """What an endpoint takes."""
+    """Kind of an endpoint's inputs."""
 
     TEXT = "text"
     IMAGE = "image"
@@ -104,7 +104,7 @@ class Postprocess:
     """The Python model that makes the answer, if the answer needs the text again, or the image's size."""
 
     module: str
-    """Its file in ``runtime/``, which is put beside ``runtime/postprocess.py``."""
+    """The post-processing's file in ``runtime/``, which is put beside ``runtime/postprocess.py``."""
     inputs: tuple[str, ...]
     """Names of the endpoint's inputs, of the tokenizer's and of the model's outputs."""
     outputs: tuple[TensorPlan, ...]

@@ -66,7 +66,7 @@ TAKE_OUT = (
 
 
 def _plain_outputs(source: Source) -> str:
-    """What to do about an output that is no tensor."""
+    """The remedy for an output that is not a tensor."""
     if "ZipMap" not in source.signature.operators:
         return "export the model with plain tensor outputs"
     path = source.path

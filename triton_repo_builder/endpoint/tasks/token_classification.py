@@ -54,11 +54,11 @@ def fits(source: Source) -> bool:
     """There are some logits for each token, and config.json names no other architecture."""
     if task.architecture(source, *ARCHITECTURES):
         return head_output.find_labels(source, 3) is not None
-    found = head_output.find_labels(source, 3)
-    if found is None or source.config.get("architectures"):
+    output = head_output.find_labels(source, 3)
+    if output is None or source.config.get("architectures"):
         return False
     scores = task.unnamed_logits(source) not in (0, source.signature.vocabulary)
-    return scores or head_output.are_labels(source, found)
+    return scores or head_output.are_labels(source, output)
 
 
 def plan(source: Source, options: BuildOptions) -> TaskPlan:
@@ -163,7 +163,7 @@ def _merged(words: list[Any]) -> list[Any]:
     runs = np.cumsum(starts) if starts else np.array([])
     merged = []
     for run in dict.fromkeys(runs.tolist()):
-        members = [word for word, own in zip(words, runs, strict=True) if own == run]
+        members = [word for word, word_run in zip(words, runs, strict=True) if word_run == run]
         name = members[0][0].split("-", 1)[-1]
         merged.append((name, float(np.mean([m[1] for m in members])), members[0][2], members[-1][3]))
     return merged

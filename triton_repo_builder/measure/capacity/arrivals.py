@@ -49,17 +49,17 @@ def rates(pattern: str, rps: float, seconds: int, seed: int) -> Floats:
 
 
 def replicas(load: Floats, per_replica: float, scaling: Autoscaling) -> npt.NDArray[np.int64]:
-    """Replicas that answer in each second, of a load that went on before as it begins."""
+    """Replicas that answer in each second; assumes that the load before t = 0 equals the load at t = 0."""
     mean = np.convolve(
         np.concatenate([np.full(MEASURED - 1, load[0]), load]), np.full(MEASURED, 1 / MEASURED), "valid"
     )
-    wanted = np.maximum(scaling.least, np.ceil(mean / (per_replica * scaling.utilization) - 1e-9)).astype(
+    needed = np.maximum(scaling.least, np.ceil(mean / (per_replica * scaling.utilization) - 1e-9)).astype(
         np.int64
     )
     delay = round(scaling.delay)
-    late = np.concatenate([np.full(delay, wanted[0]), wanted])[: len(wanted)]
-    # More only after the delay; fewer as soon as fewer are wanted.
-    return np.asarray(np.minimum(np.maximum(late, scaling.least), np.maximum(wanted, scaling.least)))
+    late = np.concatenate([np.full(delay, needed[0]), needed])[: len(needed)]
+    # More only after the delay; fewer as soon as fewer are needed.
+    return np.asarray(np.minimum(np.maximum(late, scaling.least), np.maximum(needed, scaling.least)))
 
 
 def arrivals(per_second: Floats, seed: int) -> Floats:

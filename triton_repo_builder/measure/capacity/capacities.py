@@ -1,4 +1,4 @@
-"""What one machine holds: a CSV that the user writes, or a report of ``trb tune`` or ``trb bench``."""
+"""Capacity of one machine: a CSV that the user writes, or a report of ``trb tune`` or ``trb bench``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REMEDY = (
 
 COLUMNS = ("name", "instance", "per_second", "per_minute", "latency_ms", *(f"{p}_ms" for p in PERCENTILES))
 LEAST = 1e-9
-"""Of rates and latencies: whoever has less, or more than a billion, has written something else."""
+"""Lowest rate and latency: a smaller one, or one over a billion, is a mistake in the file."""
 MOST_CONTENTION = 100.0
 MOST_ROWS = 100_000
 
@@ -39,7 +39,7 @@ class Capacity:
     """Which percentile ``latency_ms`` is; empty if the source does not say."""
     source: str
     service: Service | None = None
-    """What a simulation needs; None if it was not measured."""
+    """Service times for a simulation; None if they were not measured."""
 
 
 def read(path: Path, instance: str, objective: Objective) -> tuple[Capacity, ...]:
@@ -82,12 +82,12 @@ def _sheet(path: Path, text: str, instance: str, objective: Objective) -> tuple[
 
 def _row(path: Path, where: str, row: Mapping[str, str], instance: str, objective: Objective) -> Capacity:
     name = row.get("name") or path.stem
-    own = f"{objective.percentile}_ms"
+    column_name = f"{objective.percentile}_ms"
     # A harder percentile that holds is as good.
     harder = (f"{each}_ms" for each in PERCENTILES[PERCENTILES.index(objective.percentile) :])
-    stated = next((column for column in (own, "latency_ms", *harder) if row.get(column)), "")
+    stated = next((column for column in (column_name, "latency_ms", *harder) if row.get(column)), "")
     if not stated:
-        raise _wrong(path, f"{where}, '{name}', has neither {own} nor latency_ms")
+        raise _wrong(path, f"{where}, '{name}', has neither {column_name} nor latency_ms")
     if row.get("per_second"):
         rate = _number(path, where, row, "per_second")
     else:
@@ -170,7 +170,7 @@ def _service(document: Mapping[str, Any]) -> Service:
 
 
 def _benched(path: Path, document: Mapping[str, Any], instance: str, objective: Objective) -> list[Capacity]:
-    """Of each variant the highest rate that holds the objective; if none does, the lowest, which fails it."""
+    """The highest rate of each variant that meets the objective; if none does, the lowest, which fails it."""
     rows: dict[str, list[Capacity]] = {}
     for level in document["levels"]:
         latency = level["latency"]

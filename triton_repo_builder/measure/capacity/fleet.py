@@ -16,7 +16,7 @@ HOUR, MILLION = 3600, 1_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """What is to be served, and with how much in reserve."""
+    """The load to be served, and the reserve."""
 
     rps: float
     objective: Objective
@@ -33,11 +33,11 @@ class Offer:
     capacity: Capacity
     meets: bool
     replicas: int
-    """Those that the load alone needs."""
+    """Replicas that the load alone needs."""
     reserved: int
     """With headroom, and enough without the spare ones."""
     price: float
-    """Of one replica and hour."""
+    """Price of one replica for an hour."""
     per_hour: float
     reserved_per_hour: float
     per_million: float
@@ -47,20 +47,20 @@ class Offer:
 
 def offers(capacities: Sequence[Capacity], prices: Prices, load: Load) -> tuple[Offer, ...]:
     """All of them in the order of the advice. Raises ``TrbError`` USAGE for a machine without a price."""
-    made = [_offer(capacity, prices, load) for capacity in capacities]
-    return tuple(sorted(made, key=lambda offer: (not offer.meets, offer.reserved_per_hour, offer.per_hour)))
+    priced = [_offer(capacity, prices, load) for capacity in capacities]
+    return tuple(sorted(priced, key=lambda offer: (not offer.meets, offer.reserved_per_hour, offer.per_hour)))
 
 
 def _offer(capacity: Capacity, prices: Prices, load: Load) -> Offer:
     if capacity.instance not in prices.per_hour:
-        known = ", ".join(prices.per_hour)
+        machines = ", ".join(prices.per_hour)
         raise TrbError(
             Code.USAGE,
             f"'{capacity.name}' was measured on '{capacity.instance}', which has no price"
             if capacity.instance
             else f"'{capacity.name}' does not say on which machine it was measured",
             where=capacity.source,
-            remedy=f"name the machine with --on; the price file has: {known}",
+            remedy=f"name the machine with --on; the price file has: {machines}",
         )
     price = prices.per_hour[capacity.instance]
     replicas = _ceil(load.rps / capacity.per_second)

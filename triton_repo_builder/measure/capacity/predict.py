@@ -137,8 +137,8 @@ def _stretches(pattern: str, seconds: int) -> list[slice]:
 def _percentiles(values: Floats, weights: Floats) -> list[float]:
     order = np.argsort(values)
     position = np.cumsum(weights[order]) / weights.sum()
-    found = np.searchsorted(position, [0.5, 0.9, 0.95, 0.99]).clip(0, len(values) - 1)
-    return [*(float(values[order][index]) for index in found), float(values.max())]
+    places = np.searchsorted(position, [0.5, 0.9, 0.95, 0.99]).clip(0, len(values) - 1)
+    return [*(float(values[order][index]) for index in places), float(values.max())]
 
 
 def _busiest(used: npt.NDArray[np.float64]) -> float:

@@ -1,4 +1,4 @@
-"""What one server does with a request, as measured: the time of a batch by its size, and how batches form."""
+"""One server's work on a request, as measured: the time of a batch by its size, and how batches form."""
 
 from __future__ import annotations
 

@@ -28,10 +28,10 @@ def text(path: Path) -> str:
         raise ValueError("is not UTF-8 text") from None
 
 
-def rows(content: str, known: Sequence[str]) -> Iterator[tuple[str, Row]]:
-    """Each row under its head, with what to call it in a message; at least one of the ``known`` columns.
+def rows(content: str, columns: Sequence[str]) -> Iterator[tuple[str, Row]]:
+    """Each row by its head, with its name for messages; the head has at least one of ``columns``.
 
-    Raises ``ValueError`` with what is wrong, and where.
+    Raises ``ValueError`` with the fault and its place.
     """
     # Not splitlines(): a cell in quotes may hold line breaks.
     reader = csv.reader(io.StringIO(content, newline=""), strict=True)
@@ -39,14 +39,14 @@ def rows(content: str, known: Sequence[str]) -> Iterator[tuple[str, Row]]:
         head = [_clean(name).lower() for name in next(reader, [])]
         if not any(head):
             raise ValueError("is empty")
-        if not set(known) & set(head):
+        if not set(columns) & set(head):
             raise ValueError(
-                f"has none of the columns {', '.join(known)} in its first line{_separator(head)}"
+                f"has none of the columns {', '.join(columns)} in its first line{_separator(head)}"
             )
         twice = sorted({name for name in head if name and head.count(name) > 1})
         if twice:
             raise ValueError(f"has the column '{twice[0]}' more than once")
-        found = False
+        filled = False
         for cells in reader:
             cells = [_clean(cell) for cell in cells]
             if not any(cells):
@@ -57,9 +57,9 @@ def rows(content: str, known: Sequence[str]) -> Iterator[tuple[str, Row]]:
                     f"{where} has {len(cells)} cells, its first line {len(head)}: "
                     "put a cell with a comma in quotes"
                 )
-            found = True
+            filled = True
             yield where, {name: cell for name, cell in zip(head, cells, strict=False) if name}
-        if not found:
+        if not filled:
             raise ValueError("has no rows below its first line")
     except csv.Error as error:
         raise ValueError(f"line {reader.line_num}: {error}") from None

@@ -95,8 +95,8 @@ class _Machine:
         cores = self._service.cores
         if not cores:
             return 1.0
-        wanted = sum(execution.threads for execution in self._running)
-        share = min(1.0, cores / wanted if wanted else 1.0)
+        threads = sum(execution.threads for execution in self._running)
+        share = min(1.0, cores / threads if threads else 1.0)
         computing = sum(execution.threads for execution in self._running if execution.stage == self._main)
         # Of the slowest model's threads those that have a core now: the others wait, and slow nobody down.
         others = min(1.0, max(0.0, computing * share - 1) / (cores - 1)) if cores > 1 else 0.0
@@ -123,15 +123,15 @@ class _Machine:
         self._start(replica, stage)
 
     def _answer(self) -> None:
-        """What is outside of the models takes the cores that these leave, one at least.
+        """Start work outside the models on the cores that the models leave free, at least one.
 
         All answers of a batch at once would leave hardly anything to the next batch.
         """
         while self._outside and self._threads:
             self._threads -= 1
-            one, after = [self._outside.popleft()], len(self._stages)
+            batch, after = [self._outside.popleft()], len(self._stages)
             overhead = self._service.overhead_ms
-            self._running.append(_Execution(left=overhead, replica=0, stage=after, requests=one, threads=1))
+            self._running.append(_Execution(left=overhead, replica=0, stage=after, requests=batch, threads=1))
 
     def _start(self, replica: int, number: int, *, late: bool = False) -> None:
         """Triton's dynamic batcher: an instance that is free takes what waits, or waits for more."""

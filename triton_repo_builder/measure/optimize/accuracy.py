@@ -23,7 +23,7 @@ CHANGE = 20.0
 FEW = 8
 """Numbers of an answer below which they are scores, not a vector."""
 CLOSE = 0.01
-"""Of the range of all scores: nearer ones are in no order."""
+"""Share of the range of all scores: scores nearer to each other have no order."""
 ORDER = "order agreement"
 NAMES = {
     "text-classification": "label agreement",
@@ -55,7 +55,7 @@ class Accuracy:
 
     @property
     def of_change(self) -> str:
-        """What changes: a score in proportion to the range of all, a probability as it is."""
+        """The changing quantity: a score in proportion to the range of all, or a probability."""
         return "score" if self.measure == ORDER else "probability"
 
     def failure(self, most: float) -> str:
@@ -80,21 +80,25 @@ def compare(task: str, original: Sequence[Answer], candidate: Sequence[Answer]) 
     decided = [name for name, array in first.items() if array.dtype.kind not in "f"]
     if decided and (task in NAMES or len(decided) == len(first)):
         pairs = zip(original, candidate, strict=True)
-        shares = [np.mean([_overlap(own[name], other[name]) for name in decided]) for own, other in pairs]
+        shares = [
+            np.mean([_overlap(answer[name], other[name]) for name in decided]) for answer, other in pairs
+        ]
         change = _change(original, candidate) if task.endswith("classification") else None
         name = NAMES.get(task, "agreement")
         return Accuracy(measure=name, mean=float(np.mean(shares)), change=change, difference=difference)
     size = sum(array.size for array in first.values() if array.dtype.kind == "f")
     if 1 < size < FEW:
         pairs = zip(original, candidate, strict=True)
-        mean = float(np.mean([_flat(own).argmax() == _flat(other).argmax() for own, other in pairs]))
+        mean = float(np.mean([_flat(answer).argmax() == _flat(other).argmax() for answer, other in pairs]))
         change = _change(original, candidate)
         return Accuracy(measure="same largest", mean=mean, change=change, difference=difference)
     if size == 1:
         ours, theirs = _column(original), _column(candidate)
         change = float(np.abs(ours - theirs).max()) / max(float(np.ptp(ours)), 1e-6)
         return Accuracy(measure=ORDER, mean=_order(ours, theirs), change=change, difference=difference)
-    cosines = [_cosine(_flat(own), _flat(other)) for own, other in zip(original, candidate, strict=True)]
+    cosines = [
+        _cosine(_flat(answer), _flat(other)) for answer, other in zip(original, candidate, strict=True)
+    ]
     return Accuracy(
         measure="cosine",
         mean=float(np.mean(cosines)),
@@ -112,19 +116,19 @@ def _column(answers: Sequence[Answer]) -> npt.NDArray[np.float64]:
     return np.array([_flat(answer)[0] for answer in answers])
 
 
-def _cosine(own: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) -> float:
-    if own.shape != other.shape:
+def _cosine(first: npt.NDArray[np.float64], second: npt.NDArray[np.float64]) -> float:
+    if first.shape != second.shape:
         return 0.0
-    own, other = (np.where(np.isfinite(one), one, 0.0) for one in (own, other))
-    size = float(np.linalg.norm(own) * np.linalg.norm(other))
-    return float(own @ other) / size if size else float(np.array_equal(own, other))
+    first, second = (np.where(np.isfinite(vector), vector, 0.0) for vector in (first, second))
+    size = float(np.linalg.norm(first) * np.linalg.norm(second))
+    return float(first @ second) / size if size else float(np.array_equal(first, second))
 
 
-def _overlap(own: npt.NDArray[Any], other: npt.NDArray[Any]) -> float:
+def _overlap(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> float:
     """Share of the entries that both have, in place for large arrays; 1 if both are empty."""
-    if own.shape == other.shape and own.size > 4096:
-        return float(np.mean(own == other))
-    ours, theirs = (Counter(_words(one)) for one in (own, other))
+    if first.shape == second.shape and first.size > 4096:
+        return float(np.mean(first == second))
+    ours, theirs = (Counter(_words(array)) for array in (first, second))
     most = max(sum(ours.values()), sum(theirs.values()))
     return sum((ours & theirs).values()) / most if most else 1.0
 
@@ -137,10 +141,10 @@ def _words(array: npt.NDArray[Any]) -> list[Any]:
     return entries
 
 
-def _order(own: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) -> float:
+def _order(first: npt.NDArray[np.float64], second: npt.NDArray[np.float64]) -> float:
     """Share of pairs of samples whose scores are in the same order; pairs as good as equal do not count."""
-    ours, theirs = (one[:, None] - one[None, :] for one in (own, other))
-    counted = ours > CLOSE * np.ptp(own)
+    ours, theirs = (scores[:, None] - scores[None, :] for scores in (first, second))
+    counted = ours > CLOSE * np.ptp(first)
     return float(np.mean(theirs[counted] > 0)) if counted.any() else 1.0
 
 
@@ -152,23 +156,25 @@ def _change(original: Sequence[Answer], candidate: Sequence[Answer]) -> float | 
     floats = [array for answer in original for array in answer.values() if array.dtype.kind == "f"]
     spread = float(np.ptp(np.concatenate([array.reshape(-1) for array in floats]))) if floats else 0.0
     most = [
-        float(np.abs(own[name].astype(np.float64) - other[name]).max())
-        for own, other in zip(original, candidate, strict=True)
-        for name in own
-        if own[name].dtype.kind == "f" and own[name].shape == other[name].shape and own[name].size
+        float(np.abs(expected[name].astype(np.float64) - other[name]).max())
+        for expected, other in zip(original, candidate, strict=True)
+        for name in expected
+        if expected[name].dtype.kind == "f"
+        and expected[name].shape == other[name].shape
+        and expected[name].size
     ]
     return max(most) / max(1.0, spread) if most else None
 
 
 def _difference(original: Sequence[Answer], candidate: Sequence[Answer]) -> float:
-    """As ``Accuracy.difference``; numbers that are not finite do not count."""
+    """``Accuracy.difference`` of two models' answers; numbers that are not finite do not count."""
     largest, most = 1.0, 0.0
-    for own, other in zip(original, candidate, strict=True):
-        for name, array in own.items():
+    for answer, other in zip(original, candidate, strict=True):
+        for name, array in answer.items():
             if array.dtype.kind != "f" or array.shape != other[name].shape:
                 continue
-            both = np.isfinite(array) & np.isfinite(other[name])
-            off = np.abs(array[both].astype(np.float64) - other[name][both])
+            finite = np.isfinite(array) & np.isfinite(other[name])
+            off = np.abs(array[finite].astype(np.float64) - other[name][finite])
             most = max(most, float(off.max(initial=0.0)))
-            largest = max(largest, float(np.abs(array[both]).max(initial=0.0)))
+            largest = max(largest, float(np.abs(array[finite]).max(initial=0.0)))
     return most / largest

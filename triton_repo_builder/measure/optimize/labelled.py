@@ -54,9 +54,10 @@ def read(file: Path, task: TaskPlan) -> Labelled:
             remedy="leave it out: the answers are compared with the original's in any case",
         )
     lines = [_line(text, file, number) for number, text in enumerate(corpus.corpus(file), 1)]
-    form = next((one for one in forms if one.right in lines[0]), None)
+    form = next((candidate for candidate in forms if candidate.right in lines[0]), None)
     for number, line in enumerate(lines, 1):
-        problem = form.problem(line) if form else f"there is no {' or '.join(one.right for one in forms)}"
+        rights = " or ".join(candidate.right for candidate in forms)
+        problem = form.problem(line) if form else f"there is no {rights}"
         if problem:
             raise _wrong(file, number, problem, forms)
     assert form is not None
@@ -64,7 +65,7 @@ def read(file: Path, task: TaskPlan) -> Labelled:
 
 
 def measured(examples: Labelled | None, samples: Samples, model: OriginalModel) -> dict[str, float]:
-    """What a model reaches on the examples, by measure; nothing without examples. Raises ``TrbError``."""
+    """A model's results on the examples, by measure; empty without examples. Raises ``TrbError``."""
     if examples is None or samples.ask is None:
         return {}
     return examples.measure(partial(samples.ask, model))
@@ -82,7 +83,7 @@ class _Form:
     measure: Callable[[Ask, Sequence[Line]], dict[str, float]]
 
     def problem(self, line: Line) -> str:
-        """What is wrong with a line; empty if nothing is."""
+        """The fault of a line; empty if there is none."""
         if self.right not in line:
             return f"there is no {self.right}"
         if not self.valid(line[self.right]):
@@ -99,16 +100,16 @@ class _Form:
 
 
 def _forms(task: TaskPlan) -> list[_Form]:
-    inputs = {one.name: 0 if one.several else 1 for one in task.texts if not one.optional}
+    inputs = {text.name: 0 if text.several else 1 for text in task.texts if not text.optional}
     numbers = {"QUERY": 1, "DOCUMENTS": 0}
     ranked = '{"QUERY": "…", "DOCUMENTS": ["…", "…"], "relevance": [1, 0]}'
     if task.name in CLASSIFIERS:
         fields = {name: "…" if count else ["…", "…"] for name, count in inputs.items()}
         shown = json.dumps({**fields, "label": task.labels[0] if task.labels else "…"}, ensure_ascii=False)
-        known = frozenset(task.labels)
+        labels = frozenset(task.labels)
 
         def label(value: Any) -> bool:
-            return isinstance(value, str) and (not known or value in known)
+            return isinstance(value, str) and (not labels or value in labels)
 
         return [_Form(right="label", valid=label, texts=inputs, shown=shown, measure=_labels)]
     if task.name in EMBEDDINGS:
@@ -131,14 +132,14 @@ def _forms(task: TaskPlan) -> list[_Form]:
 
 
 def _labels(ask: Ask, lines: Sequence[Line]) -> dict[str, float]:
-    given = [_first(ask(_example(line)), "label", "labels") for line in lines]
+    predicted = [_first(ask(_example(line)), "label", "labels") for line in lines]
     right = [str(line["label"]) for line in lines]
-    return {"accuracy": quality.accuracy(given, right), "F1": quality.macro_f1(given, right)}
+    return {"accuracy": quality.accuracy(predicted, right), "F1": quality.macro_f1(predicted, right)}
 
 
 def _similarity(ask: Ask, lines: Sequence[Line]) -> dict[str, float]:
     pairs = [[_vector(ask({"TEXT": (text,)})) for text in line["TEXT"]] for line in lines]
-    cosines = [quality.cosine(one, other) for one, other in pairs]
+    cosines = [quality.cosine(first, second) for first, second in pairs]
     return {"Spearman": quality.spearman(cosines, [float(line["score"]) for line in lines])}
 
 
@@ -166,19 +167,19 @@ def _reranking(ask: Ask, lines: Sequence[Line]) -> dict[str, float]:
 
 
 def _entities(ask: Ask, lines: Sequence[Line]) -> dict[str, float]:
-    both: list[tuple[Counter[Any], Counter[Any]]] = []
+    spans: list[tuple[Counter[Any], Counter[Any]]] = []
     for line in lines:
         answer = ask(_example(line))
         columns = [np.asarray(answer[name]).reshape(-1).tolist() for name in ("start", "end", "label")]
-        given = Counter((start, end, _text(label)) for start, end, label in zip(*columns, strict=True))
-        right = Counter((one["start"], one["end"], one["label"]) for one in line["entities"])
-        both.append((given, right))
-    return {"F1": quality.overlap_f1(both)}
+        predicted = Counter((start, end, _text(label)) for start, end, label in zip(*columns, strict=True))
+        right = Counter((entity["start"], entity["end"], entity["label"]) for entity in line["entities"])
+        spans.append((predicted, right))
+    return {"F1": quality.overlap_f1(spans)}
 
 
 def _spoken(ask: Ask, lines: Sequence[Line]) -> dict[str, float]:
-    given = [_first(ask(_example(line)), "answer") for line in lines]
-    return quality.answers(given, [line["answer"] for line in lines])
+    predicted = [_first(ask(_example(line)), "answer") for line in lines]
+    return quality.answers(predicted, [line["answer"] for line in lines])
 
 
 def _line(text: str, file: Path, number: int) -> Line:
@@ -208,9 +209,9 @@ def _example(line: Line) -> Example:
 
 
 def _texts(value: Any) -> tuple[str, ...]:
-    """The texts of a field; none if it is no text and no list of texts."""
+    """The texts of a field; empty if it is neither a text nor a list of texts."""
     values = value if isinstance(value, list) else [value]
-    return tuple(values) if all(isinstance(one, str) for one in values) else ()
+    return tuple(values) if all(isinstance(text, str) for text in values) else ()
 
 
 def _is_text(value: Any) -> bool:
@@ -227,11 +228,11 @@ def _numbers(value: Any) -> bool:
 
 def _spans(value: Any) -> bool:
     return isinstance(value, list) and all(
-        isinstance(one, dict)
-        and _number(one.get("start"))
-        and _number(one.get("end"))
-        and isinstance(one.get("label"), str)
-        for one in value
+        isinstance(entry, dict)
+        and _number(entry.get("start"))
+        and _number(entry.get("end"))
+        and isinstance(entry.get("label"), str)
+        for entry in value
     )
 
 

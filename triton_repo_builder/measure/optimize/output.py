@@ -20,7 +20,7 @@ from triton_repo_builder.model.read.source import Source
 
 MODEL, REPORT, PLOT = "model.onnx", "optimize.json", "optimize.png"
 WEIGHTS = (".onnx", ".bin", ".safetensors", ".pt", ".pth", ".h5", ".msgpack", ".ot", ".data", ".onnx_data")
-"""Of the original, or of other frameworks: never copied."""
+"""Suffixes of weights, of the original or of other frameworks: never copied."""
 
 
 @contextmanager
@@ -54,40 +54,40 @@ def check(output: Path) -> None:
 
 def write(outcome: Outcome, output: Path, folder: Path) -> None:
     """Put the folder together in ``folder``, which ``staging`` gave, and move it to ``output`` as a whole."""
-    made = folder / "whole"
-    made.mkdir()
+    whole = folder / "whole"
+    whole.mkdir()
     data = outcome.path.with_name(outcome.path.name + ".data")
-    outcome.path.rename(made / MODEL)
+    outcome.path.rename(whole / MODEL)
     if data.exists():
-        data.rename(made / data.name)
+        data.rename(whole / data.name)
     for file, name in beside(outcome.source):
-        (made / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(file, made / name)
-    (made / recipe.FILE).write_text(_text({"steps": [step.as_json() for step in outcome.steps]}))
-    (made / REPORT).write_text(_text(as_json(outcome)))
+        (whole / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, whole / name)
+    (whole / recipe.FILE).write_text(_text({"steps": [step.as_json() for step in outcome.steps]}))
+    (whole / REPORT).write_text(_text(as_json(outcome)))
     if importlib.util.find_spec(png.NEEDS):
-        (made / PLOT).write_bytes(plot(outcome))
-    files.sync_all(made)
+        (whole / PLOT).write_bytes(plot(outcome))
+    files.sync_all(whole)
     check(output)
     if output.exists():
         output.rmdir()
-    made.rename(output)
+    whole.rename(output)
 
 
 def beside(source: Source) -> list[tuple[Path, str]]:
     """The files beside the model, but weights, and their names in the new folder."""
-    own = {path.resolve() for path in source.weights}
-    found: dict[str, Path] = {}
+    weights = {path.resolve() for path in source.weights}
+    beside_by_name: dict[str, Path] = {}
     for home in dict.fromkeys((source.folder, *_parents(source), source.path.parent)):
         for file in (*home.glob("*"), *home.glob("*_*/*")):
             if not file.is_file() or not containment.is_within(home, file):
                 continue
-            if file.resolve() in own or file.name.startswith("."):
+            if file.resolve() in weights or file.name.startswith("."):
                 continue
             if file.suffix in WEIGHTS or file.name in (recipe.FILE, REPORT, PLOT):
                 continue
-            found[str(file.relative_to(home))] = file
-    return [(file, name) for name, file in sorted(found.items())]
+            beside_by_name[str(file.relative_to(home))] = file
+    return [(file, name) for name, file in sorted(beside_by_name.items())]
 
 
 def _parents(source: Source) -> tuple[Path, ...]:
@@ -122,7 +122,7 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
 
 
 def _line(line: Measured, first: Measured, before: Measured) -> dict[str, Any]:
-    found = line.accuracy
+    accuracy = line.accuracy
     return {
         "step": line.step,
         "bytes": line.bytes,
@@ -134,11 +134,11 @@ def _line(line: Measured, first: Measured, before: Measured) -> dict[str, Any]:
         "other_programs": round(line.speed.others, 3),
         "speed_ratio_to_step_before": round(line.speed.ratio / before.speed.ratio, 3),
         "accuracy": {
-            "measure": found.measure or None,
-            "mean": round(found.mean, 6),
-            "quantile_1_percent": None if found.lowest is None else round(found.lowest, 6),
-            "largest_change": None if found.change is None else round(found.change, 6),
-            "difference": round(found.difference, 6),
+            "measure": accuracy.measure or None,
+            "mean": round(accuracy.mean, 6),
+            "quantile_1_percent": None if accuracy.lowest is None else round(accuracy.lowest, 6),
+            "largest_change": None if accuracy.change is None else round(accuracy.change, 6),
+            "difference": round(accuracy.difference, 6),
         },
         **(
             {"labelled": {name: round(value, 6) for name, value in line.quality.items()}}

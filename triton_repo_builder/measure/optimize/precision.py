@@ -11,7 +11,7 @@ from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.hardware import Hardware
 from triton_repo_builder.endpoint.plan import defaults
 from triton_repo_builder.measure.optimize import output, recipe, run
-from triton_repo_builder.measure.optimize.recipe import Step
+from triton_repo_builder.measure.optimize.recipe import RecipeStep
 from triton_repo_builder.model.read import source
 from triton_repo_builder.model.read.options import AUTO, BuildOptions
 
@@ -30,7 +30,7 @@ def applied(
     machine = machine or hardware.here()
     on_gpu = defaults.on_gpu(options, machine)
     name = options.precision if options.precision != AUTO else recipe.FP16 if on_gpu else recipe.INT8
-    settings = run.Settings(steps=(Step(name=name),), fastest=False)
+    settings = run.Settings(steps=(RecipeStep(name=name),), fastest=False)
     try:
         outcome = run.optimize(
             replace(options, golden=False),
@@ -56,16 +56,16 @@ def applied(
             where=str(options.model),
             remedy="leave --precision out, or see what other steps and bounds give: trb optimize --help",
         )
-    made = folder / "optimised"
-    output.write(outcome, made, folder)
-    found = last.accuracy
+    model = folder / "optimised"
+    output.write(outcome, model, folder)
+    agreement = last.accuracy
     share = 100 * last.bytes / outcome.lines[0].bytes
     note = (
         f"--precision {options.precision}: {last.step}, {share:.0f} % of the size, "
-        f"{last.speed.ratio:.2f} times as fast on one thread, {found.measure} {found.mean:.4f}"
+        f"{last.speed.ratio:.2f} times as fast on one thread, {agreement.measure} {agreement.mean:.4f}"
     )
     name = options.name or source.default_name(outcome.source.path)
-    return replace(options, model=made, file=None, name=name), (note,)
+    return replace(options, model=model, file=None, name=name), (note,)
 
 
 def _kept(options: BuildOptions, why: str) -> tuple[BuildOptions, tuple[str, ...]]:

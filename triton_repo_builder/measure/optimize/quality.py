@@ -15,40 +15,42 @@ BEST = 10
 """Documents that nDCG looks at."""
 
 
-def accuracy(given: Sequence[str], right: Sequence[str]) -> float:
+def accuracy(predicted: Sequence[str], right: Sequence[str]) -> float:
     """Share of labels that are right."""
-    return float(np.mean([own == other for own, other in zip(given, right, strict=True)]))
+    return float(np.mean([label == expected for label, expected in zip(predicted, right, strict=True)]))
 
 
-def macro_f1(given: Sequence[str], right: Sequence[str]) -> float:
-    """Mean of the F1 of each label that is given or right, however rare (scikit-learn's ``macro``)."""
+def macro_f1(predicted: Sequence[str], right: Sequence[str]) -> float:
+    """Mean of the F1 of each label that is predicted or right, however rare (scikit-learn's ``macro``)."""
     scores = []
-    for label in sorted({*given, *right}):
-        own, other = ([one == label for one in labels] for labels in (given, right))
-        both = sum(a and b for a, b in zip(own, other, strict=True))
-        scores.append(2 * both / (sum(own) + sum(other)))
+    for label in sorted({*predicted, *right}):
+        is_predicted, is_right = (
+            [predicted_label == label for predicted_label in labels] for labels in (predicted, right)
+        )
+        hits = sum(a and b for a, b in zip(is_predicted, is_right, strict=True))
+        scores.append(2 * hits / (sum(is_predicted) + sum(is_right)))
     return float(np.mean(scores))
 
 
 def overlap_f1(pairs: Sequence[tuple[Counter[Any], Counter[Any]]]) -> float:
-    """F1 over all (given, right) together; 1 if there is nothing to find and nothing was found."""
-    both = sum(sum((given & right).values()) for given, right in pairs)
-    most = sum(sum(given.values()) + sum(right.values()) for given, right in pairs)
-    return 2 * both / most if most else 1.0
+    """F1 over all (predicted, right) pairs together; 1 if there is nothing to find and nothing was found."""
+    hits = sum(sum((predicted & right).values()) for predicted, right in pairs)
+    most = sum(sum(predicted.values()) + sum(right.values()) for predicted, right in pairs)
+    return 2 * hits / most if most else 1.0
 
 
-def cosine(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) -> float:
+def cosine(first: npt.NDArray[np.float64], second: npt.NDArray[np.float64]) -> float:
     """Cosine of two vectors; 0 if one of them is 0."""
-    size = float(np.linalg.norm(one) * np.linalg.norm(other))
-    return float(one @ other) / size if size else 0.0
+    size = float(np.linalg.norm(first) * np.linalg.norm(second))
+    return float(first @ second) / size if size else 0.0
 
 
-def spearman(given: Sequence[float], right: Sequence[float]) -> float:
+def spearman(predicted: Sequence[float], right: Sequence[float]) -> float:
     """Correlation of the ranks; equal numbers share the mean of theirs. 0 if all are equal."""
-    own, other = _ranks(given), _ranks(right)
-    own, other = own - own.mean(), other - other.mean()
-    size = float(np.sqrt((own @ own) * (other @ other)))
-    return float(own @ other) / size if size else 0.0
+    ranks, right_ranks = _ranks(predicted), _ranks(right)
+    ranks, right_ranks = ranks - ranks.mean(), right_ranks - right_ranks.mean()
+    size = float(np.sqrt((ranks @ ranks) * (right_ranks @ right_ranks)))
+    return float(ranks @ right_ranks) / size if size else 0.0
 
 
 def _ranks(values: Sequence[float]) -> npt.NDArray[np.float64]:
@@ -60,19 +62,22 @@ def _ranks(values: Sequence[float]) -> npt.NDArray[np.float64]:
 
 
 def ndcg(scores: Sequence[float], relevance: Sequence[float]) -> float:
-    """Gain of the best documents in the order of the scores, over that of the best order."""
+    """Gain of the best documents in the order of the scores, over the gain of the best order."""
     gains = np.asarray(relevance, np.float64)
     weights = 1 / np.log2(np.arange(2, 2 + min(BEST, len(gains))))
-    own = gains[np.argsort(-np.asarray(scores), kind="stable")][: len(weights)] @ weights
+    gain = gains[np.argsort(-np.asarray(scores), kind="stable")][: len(weights)] @ weights
     best = np.sort(gains)[::-1][: len(weights)] @ weights
-    return float(own / best) if best else 1.0
+    return float(gain / best) if best else 1.0
 
 
-def answers(given: Sequence[str], right: Sequence[str]) -> dict[str, float]:
+def answers(predicted: Sequence[str], right: Sequence[str]) -> dict[str, float]:
     """Exact match and F1 of words, normalised as SQuAD's script does."""
-    pairs = [(_words(own), _words(other)) for own, other in zip(given, right, strict=True)]
-    f1 = [overlap_f1([(Counter(own), Counter(other))]) for own, other in pairs]
-    return {"exact match": float(np.mean([own == other for own, other in pairs])), "F1": float(np.mean(f1))}
+    pairs = [(_words(answer), _words(expected)) for answer, expected in zip(predicted, right, strict=True)]
+    f1 = [overlap_f1([(Counter(answer), Counter(expected))]) for answer, expected in pairs]
+    return {
+        "exact match": float(np.mean([answer == expected for answer, expected in pairs])),
+        "F1": float(np.mean(f1)),
+    }
 
 
 def _words(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What was done to a model, written down so that it can be done again: ``recipe.json``."""
+"""Record of the steps applied to a model, which can be repeated from it: ``recipe.json``."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ FILE = "recipe.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class RecipeStep:
     """One change of the file."""
 
     name: str
     how: str = ""
-    """Of int8; empty: it is searched for."""
+    """Way to int8; empty: it is searched for."""
     excluded: tuple[str, ...] = ()
     """Outputs (per-row) or nodes (static) that stay in float."""
 
@@ -34,7 +34,7 @@ class Step:
 
     @property
     def unit(self) -> str:
-        """What ``excluded`` are."""
+        """Kind of the ``excluded`` names."""
         return "nodes" if self.how == STATIC else "products"
 
     def as_json(self) -> dict[str, Any]:
@@ -47,18 +47,19 @@ class Step:
         return values
 
 
-def parse(text: str) -> tuple[Step, ...]:
+def parse(text: str) -> tuple[RecipeStep, ...]:
     """``fuse,int8`` or ``int8:per-channel``. Raises ``TrbError`` USAGE."""
     return tuple(_step(*word.strip().partition(":")[::2]) for word in text.split(",") if word.strip())
 
 
-def read(path: Path) -> tuple[Step, ...]:
+def read(path: Path) -> tuple[RecipeStep, ...]:
     """The steps of a recipe file. Raises ``TrbError``."""
     try:
         document = files.load_json(files.read(path))
         listed = document["steps"]
         return tuple(
-            _step(one["step"], one.get("how", ""), tuple(map(str, one.get("excluded", ())))) for one in listed
+            _step(entry["step"], entry.get("how", ""), tuple(map(str, entry.get("excluded", ()))))
+            for entry in listed
         )
     except OSError as error:
         raise files.unreadable(path, error) from None
@@ -71,12 +72,14 @@ def read(path: Path) -> tuple[Step, ...]:
         ) from None
 
 
-def _step(name: str, how: str = "", excluded: tuple[str, ...] = ()) -> Step:
+def _step(name: str, how: str = "", excluded: tuple[str, ...] = ()) -> RecipeStep:
     if name not in NAMES:
         raise TrbError(
             Code.USAGE, f"no step is called '{name}'", where="--steps", remedy=f"one of {', '.join(NAMES)}"
         )
     if how and (name != INT8 or how not in HOWS):
-        known = f"int8 knows {', '.join(HOWS)}" if name == INT8 else f"{name} has no ways"
-        raise TrbError(Code.USAGE, f"'{name}:{how}': {known}", where="--steps", remedy=f"e.g. int8:{PER_ROW}")
-    return Step(name=name, how=how, excluded=excluded)
+        reason = f"int8 knows {', '.join(HOWS)}" if name == INT8 else f"{name} has no ways"
+        raise TrbError(
+            Code.USAGE, f"'{name}:{how}': {reason}", where="--steps", remedy=f"e.g. int8:{PER_ROW}"
+        )
+    return RecipeStep(name=name, how=how, excluded=excluded)

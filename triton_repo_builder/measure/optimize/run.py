@@ -14,7 +14,7 @@ from triton_repo_builder.base.hardware import Hardware
 from triton_repo_builder.endpoint.plan import defaults
 from triton_repo_builder.measure.optimize import accuracy, labelled, recipe, samples, search, speed, steps
 from triton_repo_builder.measure.optimize.accuracy import Accuracy
-from triton_repo_builder.measure.optimize.recipe import Step
+from triton_repo_builder.measure.optimize.recipe import RecipeStep
 from triton_repo_builder.measure.optimize.samples import Samples
 from triton_repo_builder.measure.optimize.search import Judged, Progress
 from triton_repo_builder.measure.optimize.speed import Speed
@@ -30,9 +30,9 @@ QUICK = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What to do, and what it may cost."""
+    """Steps, samples and bounds of one optimisation."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[RecipeStep, ...]
     samples: Path | None = None
     labelled: Path | None = None
     """Examples with the right answer (``labelled.py``)."""
@@ -42,7 +42,7 @@ class Settings:
     pruning: bool = False
     """Look for zeros first, and cut them out before the steps where they are whole heads or neurons."""
     fastest: bool = True
-    """Of the ways to int8, the fastest that passes; else the first."""
+    """Take the fastest way to int8 that passes; else the first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ class Measured:
     speed: Speed
     failure: str = ""
     quality: Mapping[str, float] = field(default_factory=dict)
-    """What labelled examples give, by measure."""
+    """Results on labelled examples, by measure."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,13 +67,13 @@ class Outcome:
     samples: Samples
     lines: tuple[Measured, ...]
     """The original first."""
-    steps: tuple[Step, ...]
+    steps: tuple[RecipeStep, ...]
     path: Path
     max_drop: float
     labelled: int = 0
     """Number of labelled examples."""
-    zeros: prune.Found = field(default_factory=prune.Found)
-    """What is zero in the original, if that was looked for."""
+    zeros: prune.ZeroParts = field(default_factory=prune.ZeroParts)
+    """Zero heads and neurons of the original, if the search for them is on."""
 
     @property
     def failure(self) -> str:
@@ -92,97 +92,97 @@ def optimize(
     deadline = time.monotonic() + settings.budget
     machine = machine or hardware.here()
     progress("reading the model", 0, 1)
-    asked = request.requested(options, machine=machine)
-    source, task = asked.request.source, asked.request.task
+    requested = request.requested(options, machine=machine)
+    source, task = requested.request.source, requested.request.task
     _check_device(settings.steps, options, machine, source)
-    given = samples.of(asked, settings.samples)
+    sample_set = samples.of(requested, settings.samples)
     examples = labelled.read(settings.labelled, task) if settings.labelled else None
-    progress(f"answers of the original to {given.count} samples", 0, 1)
+    progress(f"answers of the original to {sample_set.count} samples", 0, 1)
     baseline = speed.load(source)
-    expected = given.answers(baseline)
+    expected = sample_set.answers(baseline)
     batches = source.signature.batch.possible
-    own = speed.measure(baseline, baseline, given, batch=batches)
-    own = Speed(latency=own.latency, original=own.latency, others=own.others)
+    original = speed.measure(baseline, baseline, sample_set, batch=batches)
+    original = Speed(latency=original.latency, original=original.latency, others=original.others)
     lines = [
         Measured(
             step="original",
             bytes=source.signature.bytes,
             accuracy=accuracy.EXACT,
-            speed=own,
-            quality=labelled.measured(examples, given, baseline),
+            speed=original,
+            quality=labelled.measured(examples, sample_set, baseline),
         )
     ]
-    before, done = source, list[Step]()
+    before, done = source, list[RecipeStep]()
 
-    def make(step: Step, base: Source, name: str) -> Source:
+    def make(step: RecipeStep, base: Source, name: str) -> Source:
         path = folder / name
         _release(source, base)
-        steps.apply(step, base.path, path, given)
+        steps.apply(step, base.path, path, sample_set)
         _release(source, base)
         return samples.source_of(source, path)
 
-    zeros = prune.find(source.skeleton) if settings.pruning else prune.Found()
-    first = (Step(name=recipe.PRUNE),) if zeros.any else ()
+    zeros = prune.find(source.skeleton) if settings.pruning else prune.ZeroParts()
+    first = (RecipeStep(name=recipe.PRUNE),) if zeros.any else ()
     for number, step in enumerate((*first, *settings.steps)):
         base = before
 
-        def judge(step: Step, base: Source = base, number: int = number) -> Judged:
-            made = make(step, base, f"{number}-{step.name}-{step.how}-{len(step.excluded)}.onnx")
-            limits.check_release(made, asked.request.release)
+        def judge(step: RecipeStep, base: Source = base, number: int = number) -> Judged:
+            changed = make(step, base, f"{number}-{step.name}-{step.how}-{len(step.excluded)}.onnx")
+            limits.check_release(changed, requested.request.release)
             if not defaults.on_gpu(options, machine):
-                limits.check_operators(made, asked.request.release)
+                limits.check_operators(changed, requested.request.release)
             try:
-                candidate = speed.load(made)
+                candidate = speed.load(changed)
             except TrbError as error:
                 raise steps.nothing(
                     step, base.path, f"what it gives does not load: {error.message}"
                 ) from None
-            _release(made)
-            found = accuracy.compare(task.name, expected, given.answers(candidate))
+            _release(changed)
+            agreement = accuracy.compare(task.name, expected, sample_set.answers(candidate))
             # Rows that change each other are served one by one.
-            apart = made.signature.quantised and step.how != PER_ROW
-            taken = speed.measure(baseline, candidate, given, batch=batches, apart=apart)
-            failure = found.failure(settings.max_drop)
-            good = labelled.measured(examples, given, candidate)
+            row_by_row = changed.signature.quantised and step.how != PER_ROW
+            taken = speed.measure(baseline, candidate, sample_set, batch=batches, apart=row_by_row)
+            failure = agreement.failure(settings.max_drop)
+            good = labelled.measured(examples, sample_set, candidate)
             return Judged(
-                step=step, path=made.path, accuracy=found, speed=taken, failure=failure, quality=good
+                step=step, path=changed.path, accuracy=agreement, speed=taken, failure=failure, quality=good
             )
 
-        def quick(step: Step, base: Source = base) -> float:
-            made = make(step, base, "quick.onnx")
-            answers = given.answer(speed.load(made), QUICK)
+        def quick(step: RecipeStep, base: Source = base) -> float:
+            changed = make(step, base, "quick.onnx")
+            answers = sample_set.answer(speed.load(changed), QUICK)
             return 1 - accuracy.compare(task.name, expected[: len(answers)], answers).mean
 
         progress(str(step), 0, 1)
         try:
             if step.name == recipe.INT8 and not step.how:
-                found = search.int8(base, step, judge, quick, deadline, progress, fastest=settings.fastest)
+                judged = search.int8(base, step, judge, quick, deadline, progress, fastest=settings.fastest)
             else:
-                found = judge(step)
+                judged = judge(step)
         except TrbError as error:
             # Not the file under way, which is gone when somebody reads this.
             error.where = error.where.replace(str(base.path), str(source.path))
             raise
-        before = samples.source_of(source, found.path)
-        done.append(found.step)
+        before = samples.source_of(source, judged.path)
+        done.append(judged.step)
         lines.append(
             Measured(
-                step=str(found.step),
+                step=str(judged.step),
                 bytes=before.signature.bytes,
-                accuracy=found.accuracy,
-                speed=found.speed,
-                failure=found.failure,
-                quality=found.quality,
+                accuracy=judged.accuracy,
+                speed=judged.speed,
+                failure=judged.failure,
+                quality=judged.quality,
             )
         )
-        if found.failure:
+        if judged.failure:
             break
     _release(source)
     weights.note(before.path, _facts(done, lines[-1].accuracy))
     return Outcome(
         source=source,
         task=task.name,
-        samples=given,
+        samples=sample_set,
         lines=tuple(lines),
         steps=tuple(done),
         path=before.path,
@@ -199,16 +199,18 @@ def _release(*sources: Source) -> None:
     isolated.ask("drop", weights_of)
 
 
-def _facts(done: Sequence[Step], last: Accuracy) -> dict[str, str]:
-    """What the file says of itself; ``trb build`` reads it."""
+def _facts(done: Sequence[RecipeStep], last: Accuracy) -> dict[str, str]:
+    """Metadata of the written file, which ``trb build`` reads."""
     facts = {RECIPE: json.dumps([step.as_json() for step in done])}
     if any(step.name == recipe.INT8 for step in done):
         facts[DIFFERENCE] = f"{last.difference:.3g}"
     return facts
 
 
-def _check_device(wanted: Sequence[Step], options: BuildOptions, machine: Hardware, source: Source) -> None:
-    if any(step.name == recipe.FP16 for step in wanted) and not defaults.on_gpu(options, machine):
+def _check_device(
+    steps_to_run: Sequence[RecipeStep], options: BuildOptions, machine: Hardware, source: Source
+) -> None:
+    if any(step.name == recipe.FP16 for step in steps_to_run) and not defaults.on_gpu(options, machine):
         raise TrbError(
             Code.USAGE,
             "fp16 is for GPUs: a CPU has no kernels for it, and ONNX Runtime would convert to FP32 and back "

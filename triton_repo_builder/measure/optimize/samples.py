@@ -34,18 +34,18 @@ Answer = dict[str, npt.NDArray[Any]]
 Feeds = dict[str, npt.NDArray[Any]]
 
 TEXTS = 256
-"""Of the shipped corpus, evenly spread; a file of the user's is taken whole."""
+"""Texts taken from the shipped corpus, evenly spread; a file of the user's is taken whole."""
 GENERATED = 32
 SEED = 7919
 
 
 @dataclass(frozen=True, kw_only=True)
 class Samples:
-    """What a candidate is judged on."""
+    """Inputs by which a candidate is judged."""
 
     count: int
     about: str
-    """What they are, for people."""
+    """Description of the samples, for people."""
     answer: Callable[[OriginalModel, int], list[Answer]]
     """Answers to the first so many samples, each alone. Raises ``TrbError``."""
     batch: Callable[[int], Feeds]
@@ -60,15 +60,15 @@ class Samples:
         return self.answer(model, self.count)
 
 
-def of(asked: Requested, file: Path | None) -> Samples:
+def of(requested: Requested, file: Path | None) -> Samples:
     """The samples of this model. Raises ``TrbError`` if there are none of its kind."""
-    if asked.kind is Kind.TEXT:
-        return _texts(asked, file)
-    if asked.kind is Kind.IMAGE_AND_TEXT:
+    if requested.kind is Kind.TEXT:
+        return _texts(requested, file)
+    if requested.kind is Kind.IMAGE_AND_TEXT:
         raise TrbError(
             Code.USAGE,
             "trb optimize does not take models of images and texts together",
-            where=str(asked.request.source.path),
+            where=str(requested.request.source.path),
             remedy="optimize the towers before they are joined, or serve the model as it is",
         )
     if file is not None:
@@ -78,9 +78,9 @@ def of(asked: Requested, file: Path | None) -> Samples:
             where=str(file),
             remedy="leave it out: shipped images, sounds or generated numbers are taken",
         )
-    if asked.kind is Kind.TENSOR:
-        return _tensors(asked.request.source)
-    return _files(asked)
+    if requested.kind is Kind.TENSOR:
+        return _tensors(requested.request.source)
+    return _files(requested)
 
 
 def source_of(source: Source, path: Path) -> Source:
@@ -89,18 +89,18 @@ def source_of(source: Source, path: Path) -> Source:
     return replace(source, skeleton=read, signature=reader.signature(read), checksums={})
 
 
-def _texts(asked: Requested, file: Path | None) -> Samples:
-    request = asked.request
+def _texts(requested: Requested, file: Path | None) -> Samples:
+    request = requested.request
     source, task = request.source, request.task
     prepared = text_plan.prepare(request)
     settings = text_plan.recording_settings(prepared)
     tokenizer = text.library(source)
     encoded = [
-        (example, made)
+        (example, encoded_rows)
         for example in examples(task, file)
-        if (made := text.encoded(task, tokenizer, example, settings.max_length)) is not None
+        if (encoded_rows := text.encoded(task, tokenizer, example, settings.max_length)) is not None
     ]
-    given, rows = [example for example, _ in encoded], [made for _, made in encoded]
+    fitting, rows = [example for example, _ in encoded], [encoded_rows for _, encoded_rows in encoded]
     if not rows:
         raise TrbError(
             Code.USAGE,
@@ -111,7 +111,7 @@ def _texts(asked: Requested, file: Path | None) -> Samples:
     by_length = sorted((row for several in rows for row in several), key=lambda row: len(row["input_ids"]))
 
     def answer(model: OriginalModel, most: int) -> list[Answer]:
-        runs = (text.run_one(model, source, task, tokenizer, example, settings) for example in given[:most])
+        runs = (text.run_one(model, source, task, tokenizer, example, settings) for example in fitting[:most])
         return [text.answer_of(task, run) for run in runs if run is not None]
 
     def ask(model: OriginalModel, example: Example) -> Answer:
@@ -143,8 +143,8 @@ def _texts(asked: Requested, file: Path | None) -> Samples:
 def examples(task: TaskPlan, file: Path | None) -> list[Example]:
     """Texts of a file, or of the shipped corpus, as the inputs of this task.
 
-    A line of a file is a text, or a JSON object of the inputs. A task of two texts gets two that follow each
-    other, one of labels those of its own examples, fill-mask a mask in place of the middle word.
+    A line of a file is a text, or a JSON object of the inputs. A task of two texts gets two neighbouring
+    lines, a task of labels the labels of its own examples, fill-mask a mask in place of the middle word.
     """
     lines = corpus.corpus(file)
     if file is None:
@@ -155,13 +155,15 @@ def examples(task: TaskPlan, file: Path | None) -> list[Example]:
 def _example(task: TaskPlan, lines: Sequence[str], number: int) -> Example:
     if stated := _stated(task, lines[number]):
         return stated
-    own = dict(task.examples[0][1]) if task.examples else {}
+    example = dict(task.examples[0][1]) if task.examples else {}
     values: dict[str, tuple[str, ...]] = {}
-    for place, one in enumerate(task.texts):
-        if one.several and one.name in own:
-            values[one.name] = tuple(own[one.name])
-        elif not one.optional:
-            values[one.name] = (_with_probe(lines[(number + place) % len(lines)], task.encoding.probe),)
+    for place, text_input in enumerate(task.texts):
+        if text_input.several and text_input.name in example:
+            values[text_input.name] = tuple(example[text_input.name])
+        elif not text_input.optional:
+            values[text_input.name] = (
+                _with_probe(lines[(number + place) % len(lines)], task.encoding.probe),
+            )
     return values
 
 
@@ -174,9 +176,13 @@ def _stated(task: TaskPlan, line: str) -> Example | None:
     except ValueError:
         return None
     lists = {name: value if isinstance(value, list) else [value] for name, value in stated.items()}
-    needed = {one.name for one in task.texts if not one.optional}
+    needed = {text_input.name for text_input in task.texts if not text_input.optional}
     texts = all(isinstance(text, str) for values in lists.values() for text in values)
-    if texts and all(lists.values()) and needed <= set(lists) <= {one.name for one in task.texts}:
+    if (
+        texts
+        and all(lists.values())
+        and needed <= set(lists) <= {text_input.name for text_input in task.texts}
+    ):
         return {name: tuple(values) for name, values in lists.items()}
     raise TrbError(
         Code.USAGE,
@@ -195,20 +201,23 @@ def _with_probe(line: str, probe: str) -> str:
     return " ".join(words)
 
 
-def _files(asked: Requested) -> Samples:
+def _files(requested: Requested) -> Samples:
     """Shipped images or sounds; images mirrored, too."""
-    request = asked.request
+    request = requested.request
     source, task = request.source, request.task
-    prepared: Any = KINDS[asked.kind].prepare(request)
-    if asked.kind is Kind.IMAGE:
-        given = image.given_images(prepared.spec, prepared.layout)
+    prepared: Any = KINDS[requested.kind].prepare(request)
+    if requested.kind is Kind.IMAGE:
+        media_files = image.given_images(prepared.spec, prepared.layout)
         columns = -2 if prepared.layout == "NHWC" else -1
-        values = [*given.values, *(np.flip(value, columns) for value in given.values)]
-        sizes, about = np.concatenate([given.sizes, given.sizes]), "shipped images, also mirrored"
+        values = [*media_files.values, *(np.flip(value, columns) for value in media_files.values)]
+        sizes, about = np.concatenate([media_files.sizes, media_files.sizes]), "shipped images, also mirrored"
     else:
-        given = audio.given_sounds(prepared.spec)
-        values = [*given.values, *(value[..., ::-1] for value in given.values)]
-        sizes, about = np.concatenate([given.sizes, given.sizes]), "shipped sounds, also backwards"
+        media_files = audio.given_sounds(prepared.spec)
+        values = [*media_files.values, *(value[..., ::-1] for value in media_files.values)]
+        sizes, about = (
+            np.concatenate([media_files.sizes, media_files.sizes]),
+            "shipped sounds, also backwards",
+        )
     spec = source.signature.inputs[0]
 
     def answer(model: OriginalModel, most: int) -> list[Answer]:
@@ -232,8 +241,8 @@ def _tensors(source: Source) -> Samples:
     specs = source.signature.inputs
 
     def feeds(size: Sizes, seed: int) -> Feeds:
-        made = golden_tensor.generated(specs, size, SEED * (seed + 1))
-        return {name: golden_tensor.feed(tensor) for name, tensor in made.items()}
+        tensors = golden_tensor.generated(specs, size, SEED * (seed + 1))
+        return {name: golden_tensor.feed(tensor) for name, tensor in tensors.items()}
 
     taken: list[Sizes] = []
 

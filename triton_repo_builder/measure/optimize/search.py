@@ -10,7 +10,7 @@ from pathlib import Path
 from triton_repo_builder.base.errors import TrbError
 from triton_repo_builder.measure.optimize import steps
 from triton_repo_builder.measure.optimize.accuracy import Accuracy
-from triton_repo_builder.measure.optimize.recipe import PER_CHANNEL, STATIC, Step
+from triton_repo_builder.measure.optimize.recipe import PER_CHANNEL, STATIC, RecipeStep
 from triton_repo_builder.measure.optimize.speed import Speed
 from triton_repo_builder.model.graph import per_row
 from triton_repo_builder.model.read import skeleton
@@ -19,34 +19,34 @@ from triton_repo_builder.model.read.source import Source
 
 DONE = {"MatMulInteger", "ConvInteger", "QLinearConv", "QuantizeLinear", "DynamicQuantizeLinear"}
 GROUPS = 12
-"""Of neighbouring nodes of a static graph, whose sensitivity is measured."""
+"""Groups of neighbouring nodes of a static graph, whose sensitivity is measured."""
 SHARES = (0.125, 0.25, 0.5)
-"""Of the products: so many of the most sensitive stay in float, until the gate passes."""
+"""Shares of the products: so many of the most sensitive stay in float, until the gate passes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
     """A candidate with what was measured of it."""
 
-    step: Step
+    step: RecipeStep
     path: Path
     accuracy: Accuracy
     speed: Speed
     failure: str
     """Why it is refused; empty if it passes."""
     quality: Mapping[str, float] = field(default_factory=dict)
-    """What labelled examples give, by measure."""
+    """Results on labelled examples, by measure."""
 
 
-Judge = Callable[[Step], Judged]
-Quick = Callable[[Step], float]
+Judge = Callable[[RecipeStep], Judged]
+Quick = Callable[[RecipeStep], float]
 """Loss of a step on few samples."""
 Progress = Callable[[str, int, int], None]
 
 
 def int8(
     source: Source,
-    step: Step,
+    step: RecipeStep,
     judge: Judge,
     quick: Quick,
     deadline: float,
@@ -73,27 +73,27 @@ def int8(
             problem = problem or error
     if not judged:
         raise problem or nothing_to_quantise(source, step)
-    passed = [one for one in judged if not one.failure]
+    passed = [candidate for candidate in judged if not candidate.failure]
     for way in (way for way in (STATIC, PER_ROW) if way in ways and not passed):
         chosen = replace(step, how=way)
         tried = _with_floats(_units(source, way), chosen, judge, quick, deadline, progress)
         judged += tried
-        passed = [one for one in tried if not one.failure]
+        passed = [candidate for candidate in tried if not candidate.failure]
     if passed:
-        return max(passed, key=lambda one: one.speed.ratio)
-    return max(judged, key=lambda one: one.accuracy.mean)
+        return max(passed, key=lambda candidate: candidate.speed.ratio)
+    return max(judged, key=lambda candidate: candidate.accuracy.mean)
 
 
-def nothing_to_quantise(source: Source, step: Step) -> TrbError:
+def nothing_to_quantise(source: Source, step: RecipeStep) -> TrbError:
     """A model without convolutions and without large constant matrices."""
     if source.signature.operators & DONE:
         return steps.nothing(step, source.path, "the model is quantised already")
-    what = "the graph has no convolution and no large matrix that is constant"
-    return steps.nothing(step, source.path, what)
+    reason = "the graph has no convolution and no large matrix that is constant"
+    return steps.nothing(step, source.path, reason)
 
 
 def _units(source: Source, way: str) -> list[tuple[str, ...]]:
-    """What stays in float together: every product alone, or neighbours of a static graph.
+    """Groups that stay in float together: every product alone, or neighbours of a static graph.
 
     A static graph is calibrated again for every measurement, so it has ``GROUPS`` of them at most.
     """
@@ -106,7 +106,7 @@ def _units(source: Source, way: str) -> list[tuple[str, ...]]:
 
 def _with_floats(
     units: Sequence[tuple[str, ...]],
-    step: Step,
+    step: RecipeStep,
     judge: Judge,
     quick: Quick,
     deadline: float,

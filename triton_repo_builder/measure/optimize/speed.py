@@ -17,7 +17,7 @@ from triton_repo_builder.model.read.source import Source
 
 BATCHES = (1, 16)
 SECONDS = 2.0
-"""Of a batch size, for both files together, after the least number of rounds."""
+"""Time for a batch size, for both files together, after the least number of rounds."""
 ROUNDS, MOST_ROUNDS = 3, 200
 STEADY = 0.25
 """Seconds that a small model is run at least; in less, the CPU time of others is unknown (1/100 s count)."""
@@ -39,7 +39,7 @@ class Gain:
 
     @classmethod
     def of(cls, ratios: Sequence[float]) -> Gain:
-        """Of the ratios of rounds, by order statistics: with few rounds, the whole range."""
+        """The gain from the ratios of rounds, by order statistics: with few rounds, the whole range."""
         ordered = sorted(ratios)
         out = max(0, int(len(ordered) / 2 - 0.98 * len(ordered) ** 0.5))
         middle = statistics.median(ordered)
@@ -58,7 +58,7 @@ class Gain:
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """Of one file: milliseconds of a run by batch size, and those of the original in turns with it."""
+    """Milliseconds of a run by batch size, and the original's in turns with it."""
 
     latency: dict[int, float]
     original: dict[int, float]
@@ -135,9 +135,9 @@ def _both(baseline: OriginalModel, candidate: OriginalModel, feeds: Feeds) -> tu
 def _watched() -> Iterator[list[float]]:
     """A list that gets the share of the machine that programs other than this one used."""
     shares = [0.0]
-    begun, busy, own = time.perf_counter(), cpu.machine(), cpu.tree_seconds(os.getpid())
+    begun, busy, own_seconds = time.perf_counter(), cpu.machine(), cpu.tree_seconds(os.getpid())
     yield shares
     share, used = cpu.share(busy, cpu.machine()), cpu.tree_seconds(os.getpid())
     taken = time.perf_counter() - begun
-    if share is not None and own is not None and used is not None and taken >= STEADY:
-        shares.append(share - (used - own) / taken / cpu.count())
+    if share is not None and own_seconds is not None and used is not None and taken >= STEADY:
+        shares.append(share - (used - own_seconds) / taken / cpu.count())

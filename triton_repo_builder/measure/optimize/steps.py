@@ -15,7 +15,7 @@ import numpy as np
 
 from triton_repo_builder.base import text
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.measure.optimize.recipe import FP16, FUSE, PRUNE, STATIC, Step
+from triton_repo_builder.measure.optimize.recipe import FP16, FUSE, PRUNE, STATIC, RecipeStep
 from triton_repo_builder.measure.optimize.samples import Samples
 from triton_repo_builder.model.graph import per_row, prune, reader, weights
 from triton_repo_builder.model.read import skeleton
@@ -27,18 +27,18 @@ OPSET_OF_AXES = 13
 """From which on DequantizeLinear takes a scale for each channel."""
 
 
-def apply(step: Step, before: Path, after: Path, samples: Samples) -> None:
+def apply(step: RecipeStep, before: Path, after: Path, samples: Samples) -> None:
     """Write ``after``. Raises ``TrbError`` UNSUPPORTED_MODEL if the step has nothing to do or fails."""
     if step.how == PER_ROW:
-        made = per_row.quantise(skeleton.read(before), after, excluded=step.excluded)
-        if not made:
+        products = per_row.quantise(skeleton.read(before), after, excluded=step.excluded)
+        if not products:
             raise nothing(step, before, "no constant matrix of its products is large enough")
         return
     if step.name == PRUNE:
         if not prune.cut(skeleton.read(before), after).any:
             raise nothing(step, before, "no head of attention and no neuron is zero")
         return
-    run: Callable[[Step, Path, Path, Samples], None]
+    run: Callable[[RecipeStep, Path, Path, Samples], None]
     run = {FUSE: _fuse, FP16: _half, STATIC: _static}.get(step.how or step.name, _dynamic)
     try:
         with _quiet():
@@ -49,14 +49,14 @@ def apply(step: Step, before: Path, after: Path, samples: Samples) -> None:
         raise nothing(step, before, f"ONNX Runtime's tool fails: {text.first_line(str(error))}") from None
 
 
-def nothing(step: Step, path: Path, why: str) -> TrbError:
+def nothing(step: RecipeStep, path: Path, why: str) -> TrbError:
     """The step cannot be done with this model."""
     return TrbError(
         Code.UNSUPPORTED_MODEL, f"{step}: {why}", where=str(path), remedy="leave that step out of --steps"
     )
 
 
-def _fuse(step: Step, before: Path, after: Path, samples: Samples) -> None:
+def _fuse(step: RecipeStep, before: Path, after: Path, samples: Samples) -> None:
     from onnxruntime.transformers import optimizer
 
     model = optimizer.optimize_model(str(before), model_type="bert", opt_level=0, use_gpu=False)
@@ -65,11 +65,11 @@ def _fuse(step: Step, before: Path, after: Path, samples: Samples) -> None:
     model.save_model_to_file(str(after))
 
 
-def _half(step: Step, before: Path, after: Path, samples: Samples) -> None:
+def _half(step: RecipeStep, before: Path, after: Path, samples: Samples) -> None:
     weights.halve(before, after)
 
 
-def _dynamic(step: Step, before: Path, after: Path, samples: Samples) -> None:
+def _dynamic(step: RecipeStep, before: Path, after: Path, samples: Samples) -> None:
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     quantize_dynamic(before, after, per_channel=step.how != "dynamic", weight_type=QuantType.QInt8)
@@ -90,7 +90,7 @@ def _prepared(before: Path, prepared: Path) -> Path:
     return prepared
 
 
-def _static(step: Step, before: Path, after: Path, samples: Samples) -> None:
+def _static(step: RecipeStep, before: Path, after: Path, samples: Samples) -> None:
     from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
 
     prepared = after.with_name(f"prepared-{after.name}")

@@ -27,9 +27,9 @@ Makers = Mapping[str, onnx.NodeProto]
 def made_by(graph: onnx.GraphProto, outputs: set[str]) -> dict[str, str]:
     """The operator that computes each output: not one that only copies it, or writes it in another type."""
     makers = {name: node for node in graph.node for name in node.output}
-    found = {output: _maker(makers, output) for output in outputs & set(makers)}
+    sources = {output: _maker(makers, output) for output in outputs & set(makers)}
     return {
-        name: _spelt_out(node, makers) or node.op_type for name, node in found.items() if node is not None
+        name: _spelt_out(node, makers) or node.op_type for name, node in sources.items() if node is not None
     }
 
 
@@ -64,8 +64,8 @@ def _spelt_out(node: onnx.NodeProto, makers: Makers) -> str:
 
 
 def _one_and_exp(node: onnx.NodeProto | None, makers: Makers) -> bool:
-    """Whether a node adds ``exp(-x)`` to a constant, which is 1 wherever that is written."""
+    """Whether a node adds ``exp(-x)`` to a constant. In every known form that constant is 1."""
     if node is None or node.op_type != "Add":
         return False
-    powers = [made for name in node.input if (made := _maker(makers, name)) and made.op_type == "Exp"]
-    return any((below := _maker(makers, made.input[0])) and below.op_type == "Neg" for made in powers)
+    powers = [power for name in node.input if (power := _maker(makers, name)) and power.op_type == "Exp"]
+    return any((below := _maker(makers, power.input[0])) and below.op_type == "Neg" for power in powers)

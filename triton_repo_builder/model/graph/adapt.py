@@ -54,24 +54,29 @@ def _constants(model: onnx.ModelProto, constants: Iterable[InputConstant]) -> No
         _drop(model.graph, constant.name)
         value = np.array(constant.value, constant.dtype.numpy)
         value = value if constant.scalar else value.reshape(1)
-        own = f"{prefix}{constant.name}" if constant.rows_of else constant.name
-        model.graph.initializer.append(numpy_helper.from_array(value, own))
+        tensor = f"{prefix}{constant.name}" if constant.rows_of else constant.name
+        model.graph.initializer.append(numpy_helper.from_array(value, tensor))
         if constant.rows_of:
-            first = numpy_helper.from_array(np.zeros(1, np.int64), f"{own}/first")
+            first = numpy_helper.from_array(np.zeros(1, np.int64), f"{tensor}/first")
             model.graph.initializer.append(first)
             nodes += [
-                helper.make_node("Shape", [constant.rows_of], [f"{own}/shape"], f"{own}/shape"),
-                helper.make_node("Gather", [f"{own}/shape", first.name], [f"{own}/rows"], f"{own}/rows"),
-                helper.make_node("Expand", [own, f"{own}/rows"], [constant.name], f"{own}/filled"),
+                helper.make_node("Shape", [constant.rows_of], [f"{tensor}/shape"], f"{tensor}/shape"),
+                helper.make_node(
+                    "Gather", [f"{tensor}/shape", first.name], [f"{tensor}/rows"], f"{tensor}/rows"
+                ),
+                helper.make_node("Expand", [tensor, f"{tensor}/rows"], [constant.name], f"{tensor}/filled"),
             ]
     _put_first(model, nodes)
 
 
 def _without_cache(model: onnx.ModelProto, caches: Iterable[EmptyCache]) -> None:
-    """What a cache is joined to is the whole, its sizes are known; another use gets an empty tensor."""
+    """Remove the caches: a join with one becomes the other tensor, its sizes become constants.
+
+    Any other use gets an empty tensor.
+    """
     graph = model.graph
     empty = {cache.name: cache for cache in caches}
-    known = dict(walk.constants(graph))
+    constants = dict(walk.constants(graph))
     shapes: dict[str, EmptyCache] = {}
     for name in empty:
         _drop(graph, name)
@@ -82,8 +87,8 @@ def _without_cache(model: onnx.ModelProto, caches: Iterable[EmptyCache]) -> None
             node.CopyFrom(helper.make_node("Identity", rest, node.output, node.name))
         elif cached and node.op_type == "Shape" and not node.attribute:
             shapes[node.output[0]] = empty[node.input[0]]
-        elif node.op_type == "Gather" and node.input[0] in shapes and node.input[1] in known:
-            index = numpy_helper.to_array(known[node.input[1]])
+        elif node.op_type == "Gather" and node.input[0] in shapes and node.input[1] in constants:
+            index = numpy_helper.to_array(constants[node.input[1]])
             if (index != 0).all():
                 sizes = np.array(shapes[node.input[0]].shape, np.int64)[index]
                 value = numpy_helper.from_array(np.asarray(sizes))
@@ -98,18 +103,20 @@ def _without_cache(model: onnx.ModelProto, caches: Iterable[EmptyCache]) -> None
 
 def _empty(graph: onnx.GraphProto, prefix: str, cache: EmptyCache) -> Iterable[onnx.NodeProto]:
     """[rows, …] without a number in it."""
-    own = f"{prefix}{cache.name}"
+    base = f"{prefix}{cache.name}"
     ones = np.ones(len(cache.shape) - 1, np.int64)
     for name, value in (
         ("/of_one", np.zeros(cache.shape, cache.dtype.numpy)),
         ("/ones", ones),
         ("/first", [0]),
     ):
-        graph.initializer.append(numpy_helper.from_array(np.asarray(value), own + name))
-    yield helper.make_node("Shape", [IDS], [f"{own}/shape"], f"{own}/shape")
-    yield helper.make_node("Gather", [f"{own}/shape", f"{own}/first"], [f"{own}/rows"], f"{own}/rows")
-    yield helper.make_node("Concat", [f"{own}/rows", f"{own}/ones"], [f"{own}/sizes"], f"{own}/sizes", axis=0)
-    yield helper.make_node("Expand", [f"{own}/of_one", f"{own}/sizes"], [cache.name], f"{own}/filled")
+        graph.initializer.append(numpy_helper.from_array(np.asarray(value), base + name))
+    yield helper.make_node("Shape", [IDS], [f"{base}/shape"], f"{base}/shape")
+    yield helper.make_node("Gather", [f"{base}/shape", f"{base}/first"], [f"{base}/rows"], f"{base}/rows")
+    yield helper.make_node(
+        "Concat", [f"{base}/rows", f"{base}/ones"], [f"{base}/sizes"], f"{base}/sizes", axis=0
+    )
+    yield helper.make_node("Expand", [f"{base}/of_one", f"{base}/sizes"], [cache.name], f"{base}/filled")
 
 
 def _rows(model: onnx.ModelProto, ids: str, offsets: str) -> None:

@@ -87,10 +87,10 @@ def _loop(model: onnx.ModelProto, head: Head | None, front: Front, path: Path) -
 
 
 def _state_sizes(graph: onnx.GraphProto, outputs: Iterable[TensorSpec]) -> None:
-    """Of what a loop carries ONNX Runtime infers the sizes that the carried tensor has from the start."""
-    known = {spec.name: spec.dims for spec in outputs}
+    """State the outputs' sizes: ONNX Runtime infers the initial sizes of a loop-carried tensor."""
+    sizes = {spec.name: spec.dims for spec in outputs}
     for value in graph.output:
-        for dim, size in zip(value.type.tensor_type.shape.dim, known.get(value.name, ()), strict=False):
+        for dim, size in zip(value.type.tensor_type.shape.dim, sizes.get(value.name, ()), strict=False):
             if size > 0:
                 dim.dim_value = size
 
@@ -175,17 +175,17 @@ def _keep_rows(graph: onnx.GraphProto) -> None:
 def _prepend(model: onnx.ModelProto, graph: onnx.GraphProto) -> None:
     """The front's outputs replace the user's inputs, whose names they have."""
     prefix = names.prefix(model.graph)
-    own = {value.name for value in (*graph.input, *graph.output)}
+    interface = {value.name for value in (*graph.input, *graph.output)}
     added = []
     for number, node in enumerate(graph.node):
         node.name = f"{prefix}front/{number}/{node.op_type}"
-        node.input[:] = [name if name in own else f"{prefix}front/{name}" for name in node.input]
-        node.output[:] = [name if name in own else f"{prefix}front/{name}" for name in node.output]
+        node.input[:] = [name if name in interface else f"{prefix}front/{name}" for name in node.input]
+        node.output[:] = [name if name in interface else f"{prefix}front/{name}" for name in node.output]
         added.append(node)
     rest = list(model.graph.node)
     del model.graph.node[:]
     model.graph.node.extend([*added, *rest])
-    kept = [value for value in model.graph.input if value.name not in own]
+    kept = [value for value in model.graph.input if value.name not in interface]
     del model.graph.input[:]
     model.graph.input.extend([*graph.input, *kept])
     model.ir_version = max(model.ir_version, 4)

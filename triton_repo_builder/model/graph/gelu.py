@@ -32,10 +32,10 @@ class _Graph:
     def __init__(self, graph: onnx.GraphProto) -> None:
         self.producer = {output: node for node in graph.node for output in node.output}
         self.consumers: dict[str, list[onnx.NodeProto]] = defaultdict(list)
-        for node in (node for one in walk.graphs(graph) for node in one.node):
+        for node in (node for inner in walk.graphs(graph) for node in inner.node):
             for name in node.input:
                 self.consumers[name].append(node)
-        self.outputs = {value.name for one in walk.graphs(graph) for value in one.output}
+        self.outputs = {value.name for inner in walk.graphs(graph) for value in inner.output}
         self.scalars = dict(_scalars(graph))
 
     def times(self, node: onnx.NodeProto | None, constant: float) -> str:
@@ -64,15 +64,15 @@ def approximate(graph: onnx.GraphProto, prefix: str) -> set[str]:
 
     New names begin with ``prefix``.
     """
-    made = _Graph(graph)
+    work = _Graph(graph)
     replaced: dict[str, list[onnx.NodeProto]] = {}
     dropped: set[str] = set()
     for node in graph.node:
         whole = len(node.input) == len(node.output) == 1
-        if whole and node.op_type == "Erf" and (found := _match(made, node)):
-            source, gone = found
+        if whole and node.op_type == "Erf" and (match := _match(work, node)):
+            source, gone = match
             replaced[gone[-1].output[0]] = list(_nodes(source, gone[-1].output[0], prefix))
-            dropped |= {one.output[0] for one in gone}
+            dropped |= {step.output[0] for step in gone}
     if not replaced:
         return set()
     kept: list[onnx.NodeProto] = []
@@ -83,8 +83,8 @@ def approximate(graph: onnx.GraphProto, prefix: str) -> set[str]:
             kept += replaced[node.output[0]]
     del graph.node[:]
     graph.node.extend(kept)
-    read = {name for one in walk.graphs(graph) for node in one.node for name in node.input}
-    read |= {value.name for one in walk.graphs(graph) for value in one.output}
+    read = {name for inner in walk.graphs(graph) for node in inner.node for name in node.input}
+    read |= {value.name for inner in walk.graphs(graph) for value in inner.output}
     # ONNX Runtime warns of each constant that nothing reads.
     del graph.node[:]
     graph.node.extend(node for node in kept if node.op_type != "Constant" or read & {*node.output})

@@ -1,6 +1,6 @@
 """ONNX's ``Loop`` over groups of rows: its body is the front of a group, the user's graph and its head.
 
-The weights stay what they are, initializers of the graph outside, which a body sees. The loop carries each
+The weights stay initializers of the outer graph, which a body sees. The loop carries each
 output of the graph as a tensor of all rows of the batch, into which each group writes its own rows.
 """
 
@@ -33,7 +33,7 @@ def wrap(graph: onnx.GraphProto, front: Front) -> None:
     before, group = onnx.parser.parse_graph(front.text), onnx.parser.parse_graph(front.group)
     prefix = names.prefix(graph)
     outer, inner = f"{prefix}front/", f"{prefix}group/"
-    made = {value.name for value in group.output} - {GROUP_ROWS, GROUP_START}
+    group_outputs = {value.name for value in group.output} - {GROUP_ROWS, GROUP_START}
     public = {value.name for value in (*before.input, *before.output)} - set(GROUP_SHARED)
     shared = {name: outer + name for name in GROUP_SHARED}
     answers = names.set_apart(graph, [value.name for value in graph.output], f"{inner}of/")
@@ -42,7 +42,7 @@ def wrap(graph: onnx.GraphProto, front: Front) -> None:
     number, go_on, goes_on = f"{inner}number", f"{inner}go_on", f"{inner}goes_on"
     body = helper.make_graph(
         [
-            *names.prefixed(group.node, {name: name for name in made | public} | shared, inner),
+            *names.prefixed(group.node, {name: name for name in group_outputs | public} | shared, inner),
             *graph.node,
             *_goes_on(start, goes_on, inner),
             *(node for carry in carries for node in carry.nodes(inner + GROUP_ROWS)),
@@ -77,7 +77,7 @@ def wrap(graph: onnx.GraphProto, front: Front) -> None:
     ]
     del graph.node[:]
     graph.node.extend(outside)
-    kept = [value for value in graph.input if value.name not in made]
+    kept = [value for value in graph.input if value.name not in group_outputs]
     del graph.input[:]
     graph.input.extend([*before.input, *kept])
 

@@ -49,15 +49,17 @@ def rename_inputs(graph: onnx.GraphProto, renamed: Mapping[str, str]) -> None:
 def set_apart(graph: onnx.GraphProto, outputs: Iterable[str], prefix: str) -> dict[str, str]:
     """Give the tensors behind ``outputs`` other names, so that these are free; returns old → new.
 
-    What is no node's own, an input or an initializer given out as it is, is copied by a node.
+    Inputs and initializers that are outputs directly are copied by an ``Identity`` node.
     """
-    made = {name for node in graph.node for name in node.output}
+    node_outputs = {name for node in graph.node for name in node.output}
     moved = {name: prefix + name for name in outputs}
     listed = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in graph.output]
     for inner in walk.graphs(graph):
-        _rename(inner, {name: new for name, new in moved.items() if name in made})
+        _rename(inner, {name: new for name, new in moved.items() if name in node_outputs})
     graph.node.extend(
-        helper.make_node("Identity", [name], [new], new) for name, new in moved.items() if name not in made
+        helper.make_node("Identity", [name], [new], new)
+        for name, new in moved.items()
+        if name not in node_outputs
     )
     del graph.output[:]
     graph.output.extend(listed)
@@ -79,7 +81,7 @@ def prefixed(nodes: Iterable[onnx.NodeProto], kept: Mapping[str, str], prefix: s
 
 
 def _rename_body(body: onnx.GraphProto, kept: Mapping[str, str], prefix: str) -> None:
-    """The same for a loop in our text, whose nodes see the tensors around them."""
+    """Prefix the names in a loop body of our text, whose nodes see the tensors of the outer graph."""
     for value in (*body.input, *body.output):
         value.name = prefix + value.name
     prefixed(body.node, kept, prefix)

@@ -1,4 +1,4 @@
-"""What the schema of a standard operator says against a node, in onnx's words, which ONNX Runtime repeats."""
+"""Checks of nodes against the schemas of standard operators, in onnx's words, which ONNX Runtime repeats."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ONNX = ("", "ai.onnx")
 
 @dataclass(frozen=True, kw_only=True)
 class Schema:
-    """Of an operator's schema what is compared."""
+    """The compared part of an operator's schema."""
 
     inputs: tuple[int, int]
     outputs: tuple[int, int]
@@ -29,17 +29,17 @@ class Schema:
 def schema(operator: str, version: int, domain: str) -> Schema | None:
     """The schema in that version of the operator set; None if there is none."""
     try:
-        found = onnx.defs.get_schema(operator, version, domain)
+        definition = onnx.defs.get_schema(operator, version, domain)
     except (onnx.defs.SchemaError, TypeError):  # a name that is not UTF-8 comes as bytes
         return None
-    attributes = found.attributes
+    attributes = definition.attributes
     return Schema(
-        inputs=(found.min_input, found.max_input),
-        outputs=(found.min_output, found.max_output),
+        inputs=(definition.min_input, definition.max_input),
+        outputs=(definition.min_output, definition.max_output),
         attributes={name: attribute.type.name for name, attribute in attributes.items()},
         required=tuple(name for name, attribute in attributes.items() if attribute.required),
-        deprecated=found.deprecated,
-        single=(_single(found.inputs), _single(found.outputs)),
+        deprecated=definition.deprecated,
+        single=(_single(definition.inputs), _single(definition.outputs)),
     )
 
 
@@ -85,8 +85,8 @@ def fault(node: onnx.NodeProto, rules: Schema, version: int) -> str:
             )
     for attribute in node.attribute:
         # protobuf gives a name that is not UTF-8 as bytes.
-        given: str | bytes = attribute.name
-        name = given if isinstance(given, str) else given.decode("utf-8", "replace")
+        raw_name: str | bytes = attribute.name
+        name = raw_name if isinstance(raw_name, str) else raw_name.decode("utf-8", "replace")
         expected = rules.attributes.get(name)
         actual = onnx.AttributeProto.AttributeType.Name(attribute.type)
         if name.startswith("__"):

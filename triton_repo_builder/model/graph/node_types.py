@@ -30,8 +30,8 @@ def faults(
 
     ``foreign`` are the operators that ONNX's schemas say nothing about: the model's own functions.
     """
-    known = {value.name: _type(value) for value in graph.input}
-    known |= {tensor.name: _element(tensor.data_type) for tensor in graph.initializer}
+    types = {value.name: _type(value) for value in graph.input}
+    types |= {tensor.name: _element(tensor.data_type) for tensor in graph.initializer}
     stated = {value.name: _type(value) for value in graph.output}
     for node in graph.node:
         version = versions.get("" if node.domain == "ai.onnx" else node.domain, 0)
@@ -42,28 +42,28 @@ def faults(
             continue
         bound: dict[str, str] = {}
         for name, parameter in _pairs(node.input, sides[0]):
-            given = known.get(name, "")
-            if not given or parameter.mixed:
+            kind = types.get(name, "")
+            if not kind or parameter.mixed:
                 continue
-            if given not in parameter.allowed:
+            if kind not in parameter.allowed:
                 yield (
-                    f"This is an invalid model. Type Error: Type '{given}' of input parameter ({name}) of "
+                    f"This is an invalid model. Type Error: Type '{kind}' of input parameter ({name}) of "
                     f"operator ({node.op_type}) in node ({node.name}) is invalid."
                 )
                 return
-            if bound.setdefault(parameter.type, given) != given:
+            if bound.setdefault(parameter.type, kind) != kind:
                 yield (
                     f"Type Error: Type parameter ({parameter.type}) of Optype ({node.op_type}) bound to "
-                    f"different types ({bound[parameter.type]} and {given} in node ({node.name})."
+                    f"different types ({bound[parameter.type]} and {kind} in node ({node.name})."
                 )
                 return
         for name, parameter in _pairs(node.output, sides[1]):
             only = next(iter(parameter.allowed)) if len(parameter.allowed) == 1 else ""
-            known[name] = only or bound.get(parameter.type, "") or _chosen(node)
-            if name in stated and known[name] and stated[name] not in ("", known[name]):
+            types[name] = only or bound.get(parameter.type, "") or _chosen(node)
+            if name in stated and types[name] and stated[name] not in ("", types[name]):
                 yield (
                     f"Type Error: Type ({stated[name]}) of output arg ({name}) of node ({node.name}) does "
-                    f"not match expected type ({known[name]})."
+                    f"not match expected type ({types[name]})."
                 )
                 return
 

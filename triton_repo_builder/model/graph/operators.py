@@ -19,24 +19,24 @@ LATEST = 2**31 - 1
 def lacking(graph: Skeleton, release: Release) -> tuple[str, ...]:
     """Names of the operators, those that are not standard with their domain; in the order of the graph.
 
-    What the model defines itself as a function is none of ONNX Runtime's.
+    Functions that the model defines itself are left out.
     """
-    found: dict[str, None] = {}
+    operators: dict[str, None] = {}
     for node, since in without_kernel(graph, release):
         domain = STANDARD.get(node.domain, node.domain)
-        found[f"{domain}.{node.op_type}" if domain else f"{node.op_type} of opset {since}"] = None
-    return tuple(found)
+        operators[f"{domain}.{node.op_type}" if domain else f"{node.op_type} of opset {since}"] = None
+    return tuple(operators)
 
 
 def without_kernel(graph: Skeleton, release: Release) -> Iterator[tuple[onnx.NodeProto, int]]:
     """The first node of each such operator, and the opset that its version of it came with."""
     model = reader.load(graph)
-    own = {(function.domain, function.name) for function in model.functions}
+    functions = {(function.domain, function.name) for function in model.functions}
     versions = {STANDARD.get(entry.domain, entry.domain): int(entry.version) for entry in model.opset_import}
     seen: set[tuple[str, str]] = set()
     for node in walk.nodes(model):
         domain = STANDARD.get(node.domain, node.domain)
-        if (node.domain, node.op_type) in own or (node.domain, node.op_type) in seen:
+        if (node.domain, node.op_type) in functions or (node.domain, node.op_type) in seen:
             continue
         seen.add((node.domain, node.op_type))
         since = _since(node.op_type, versions.get(domain, 1), domain)
@@ -47,13 +47,13 @@ def without_kernel(graph: Skeleton, release: Release) -> Iterator[tuple[onnx.Nod
 def of_libraries(graph: Skeleton, release: Release) -> tuple[str, ...]:
     """Operators of other domains than ONNX Runtime's own, each with its domain; in the order of the graph."""
     model = reader.load(graph)
-    own = {(function.domain, function.name) for function in model.functions}
+    functions = {(function.domain, function.name) for function in model.functions}
     nodes = (node for node in walk.nodes(model) if node.domain not in DOMAINS)
     return tuple(
         dict.fromkeys(
             f"{node.domain}:{node.op_type}"
             for node in nodes
-            if (node.domain, node.op_type) not in own and not release.knows(node.domain, node.op_type)
+            if (node.domain, node.op_type) not in functions and not release.knows(node.domain, node.op_type)
         )
     )
 

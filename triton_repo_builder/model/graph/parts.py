@@ -1,4 +1,4 @@
-"""What is composed before and after the user's graph, as frozen values."""
+"""Graphs composed before and after the user's graph, as frozen values."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from enum import Enum
 
 @dataclass(frozen=True, kw_only=True)
 class Head:
-    """What is composed after the user's graph: its text (``model/graph/heads/``), the user's tensor bound to
-    each of its inputs, and string constants (name, values) that it takes as inputs."""
+    """The graph after the user's graph: its text (``model/graph/heads/``), the user's tensor bound to each of
+    its inputs, and string constants (name, values) that it takes as inputs."""
 
     text: str
     bind: Mapping[str, str]
@@ -29,7 +29,7 @@ class Rows(Enum):
     PADDED = "padded"
     """All, padded to the longest."""
     GROUPS = "groups"
-    """Those of similar length, one group after the other."""
+    """Rows of similar length together, one group after the other."""
     PACKED = "packed"
     """All without padding: what treats each token by itself runs over the tokens of all rows."""
     SINGLE = "single"
@@ -38,7 +38,7 @@ class Rows(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Front:
-    """What is composed before the user's graph (``model/graph/ragged.py``)."""
+    """The graph before the user's graph (``model/graph/ragged.py``)."""
 
     text: str
     """A graph; each of its outputs takes the place of the user's input of that name."""

@@ -35,7 +35,7 @@ from triton_repo_builder.model.read.skeleton import Skeleton
 SMALLEST = 1024
 """Numbers that a matrix must have: below, the quantised one costs more than it saves."""
 STEPS = 127
-"""Of the largest number of a row or a column: symmetric, -128 stays unused."""
+"""Steps up to the largest number of a row or a column: symmetric, -128 stays unused."""
 MIDDLE = 128
 NEEDED_OPSET = 11
 """``ReduceMax`` along the last axis, whatever the rank; ``MatMulInteger`` is of 10."""
@@ -171,8 +171,8 @@ def quantise(
     work.initializers |= value_bias.move(model, folder, work.prefix)
     constants = {tensor.name for tensor in model.graph.initializer} | work.initializers.keys()
     work.gelus = gelu.approximate(model.graph, work.prefix)
-    own, total, done = list(model.graph.node), len(model.graph.node), 0
-    for number, node in enumerate(own):
+    nodes, total, done = list(model.graph.node), len(model.graph.node), 0
+    for number, node in enumerate(nodes):
         progress(number, total)
         matrix = _matrix_of(node, matrices)
         if matrix and node.output[0] not in kept:
@@ -291,7 +291,7 @@ def _quantised(matrix: npt.NDArray[Any], axis: int) -> tuple[npt.NDArray[np.int8
 
 
 def _drop_initializers(model: onnx.ModelProto) -> None:
-    """Those that no node takes any more go, in subgraphs as well."""
+    """Remove initializers that no node reads any more, in subgraphs as well."""
     used = {name for graph in walk.graphs(model.graph) for node in graph.node for name in node.input}
     used |= {value.name for value in (*model.graph.output, *model.graph.input)}
     kept = [tensor for tensor in model.graph.initializer if tensor.name in used]

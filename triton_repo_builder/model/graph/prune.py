@@ -46,8 +46,8 @@ SEEN = 40
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
-    """What is zero in a model."""
+class ZeroParts:
+    """Counts of the heads and neurons of a model that are zero."""
 
     heads: int = 0
     neurons: int = 0
@@ -95,11 +95,13 @@ class _Graph:
         if node is None or node.op_type != "MatMul" or node.domain or node.input[0] in self.constants:
             return ""
         tensor = self.constants.get(node.input[1])
-        wanted = tensor is not None and tensor.data_type == onnx.TensorProto.FLOAT and len(tensor.dims) == 2
-        return str(node.input[1]) if wanted else ""
+        float_matrix = (
+            tensor is not None and tensor.data_type == onnx.TensorProto.FLOAT and len(tensor.dims) == 2
+        )
+        return str(node.input[1]) if float_matrix else ""
 
     def only(self, name: str) -> bool:
-        """Whether a tensor has one reader and is no output."""
+        """Whether a tensor has one reader and is not an output."""
         return len(self.consumers[name]) == 1 and name not in self.outputs
 
     def replace(self, node: onnx.NodeProto, place: int, value: npt.NDArray[Any]) -> None:
@@ -131,12 +133,12 @@ class _Attention:
     kept: npt.NDArray[np.bool_]
 
 
-def find(graph: Skeleton) -> Found:
-    """What can be cut out of the model at ``graph.path``."""
+def find(graph: Skeleton) -> ZeroParts:
+    """Heads and neurons that can be cut out of the model at ``graph.path``."""
     work = _Graph(reader.load(graph), graph.path.parent)
     layers, attentions = _layers(work), _attentions(work)
     neurons = sum(int((~layer.kept).sum()) for layer in layers)
-    heads = sum(int((~one.kept).sum()) for one in attentions)
+    heads = sum(int((~attention.kept).sum()) for attention in attentions)
     kept = _kept(layers, attentions)
     zeros = total = 0
     for node in work.model.graph.node:
@@ -145,7 +147,7 @@ def find(graph: Skeleton) -> Found:
             values = work.array(matrix)[rows][:, columns]
             zeros, total = zeros + int((values == 0).sum()), total + values.size
     single = zeros / total if total else 0.0
-    return Found(heads=heads, neurons=neurons, single=single)
+    return ZeroParts(heads=heads, neurons=neurons, single=single)
 
 
 def _kept(layers: list[_Layer], attentions: list[_Attention]) -> dict[str, tuple[Any, Any]]:
@@ -154,16 +156,16 @@ def _kept(layers: list[_Layer], attentions: list[_Attention]) -> dict[str, tuple
     for layer in layers:
         kept[layer.first.input[1]] = (whole, layer.kept)
         kept[layer.second.input[1]] = (layer.kept, whole)
-    for one in attentions:
-        columns = np.repeat(one.kept, one.size)
-        kept |= {matrix.input[1]: (whole, columns) for matrix, _, _ in one.projections}
-        kept[one.output.input[1]] = (columns, whole)
+    for attention in attentions:
+        columns = np.repeat(attention.kept, attention.size)
+        kept |= {matrix.input[1]: (whole, columns) for matrix, _, _ in attention.projections}
+        kept[attention.output.input[1]] = (columns, whole)
     return kept
 
 
-def cut(graph: Skeleton, output: Path) -> Found:
+def cut(graph: Skeleton, output: Path) -> ZeroParts:
     """Write the model without them to ``output``."""
-    found = find(graph)
+    zeros = find(graph)
     work = _Graph(reader.load(graph), graph.path.parent)
     for layer in _layers(work):
         _cut_layer(work, layer)
@@ -177,12 +179,12 @@ def cut(graph: Skeleton, output: Path) -> Found:
     # Sizes that an exporter stated of inner tensors may be those of before.
     del work.model.graph.value_info[:]
     weights.save(work.model, output, graph.path.parent, {})
-    return found
+    return zeros
 
 
 def _layers(work: _Graph) -> list[_Layer]:
-    made = [_layer(work, node) for node in work.model.graph.node if work.matrix(node)]
-    return [layer for layer in made if layer is not None and not layer.kept.all()]
+    layers = [_layer(work, node) for node in work.model.graph.node if work.matrix(node)]
+    return [layer for layer in layers if layer is not None and not layer.kept.all()]
 
 
 def _layer(work: _Graph, second: onnx.NodeProto) -> _Layer | None:
@@ -200,13 +202,13 @@ def _layer(work: _Graph, second: onnx.NodeProto) -> _Layer | None:
         if node.op_type not in ELEMENTWISE:
             return None
         between[node.output[0]] = node
-        for one in node.input:
-            if one in work.constants:
-                shape = work.array(one).shape
+        for source in node.input:
+            if source in work.constants:
+                shape = work.array(source).shape
                 if int(np.prod(shape)) not in (1, width) or shape[-1:] not in ((), (1,), (width,)):
                     return None
-            elif one and one not in between:
-                waiting.append(one)
+            elif source and source not in between:
+                waiting.append(source)
     if len(first) != 1 or work.array(first[0].input[1]).shape[1] != width:
         return None
     inner = {*between, first[0].output[0]}
@@ -231,7 +233,7 @@ def _of_zero(
     second: onnx.NodeProto,
     width: int,
 ) -> npt.NDArray[Any]:
-    """What the nodes between the matrices make of zero; not zero where that cannot be computed here."""
+    """The result of the nodes between the matrices for zeros; not zero if it cannot be computed here."""
     needed = {name for node in between for name in node.input if name in work.constants}
     constants = [numpy_helper.from_array(np.asarray(work.array(name)), name) for name in sorted(needed)]
     kind = onnx.TensorProto.FLOAT
@@ -264,8 +266,8 @@ def _cut_layer(work: _Graph, layer: _Layer) -> None:
 
 
 def _attentions(work: _Graph) -> list[_Attention]:
-    made = [_attention(work, node) for node in work.model.graph.node if work.matrix(node)]
-    return [one for one in made if one is not None and not one.kept.all()]
+    candidates = [_attention(work, node) for node in work.model.graph.node if work.matrix(node)]
+    return [attention for attention in candidates if attention is not None and not attention.kept.all()]
 
 
 def _attention(work: _Graph, output: onnx.NodeProto) -> _Attention | None:
@@ -308,7 +310,9 @@ def _before(work: _Graph, name: str) -> onnx.NodeProto | None:
         if node is None or node.op_type == "MatMul":
             return node
         # The mask and the scale are the other inputs.
-        inner = [one for one in node.input if one in work.producers and _leads_to_product(work, one)]
+        inner = [
+            source for source in node.input if source in work.producers and _leads_to_product(work, source)
+        ]
         if not inner:
             return None
         name = inner[0]
@@ -347,7 +351,7 @@ def _projection(
             bias = node
         elif reshape is not None or node.op_type not in ("Transpose", "Mul", "Div"):
             return None
-        name = next((one for one in node.input if one not in work.constants), "")
+        name = next((source for source in node.input if source not in work.constants), "")
     return None
 
 
@@ -364,14 +368,14 @@ def _last_dim(work: _Graph, name: str) -> int:
     return int(work.array(name).reshape(-1)[-1]) if name in work.constants else 0
 
 
-def _cut_attention(work: _Graph, one: _Attention) -> None:
-    columns = np.repeat(one.kept, one.size)
-    heads = int(one.kept.sum())
-    for matrix, bias, reshape in one.projections:
+def _cut_attention(work: _Graph, attention: _Attention) -> None:
+    columns = np.repeat(attention.kept, attention.size)
+    heads = int(attention.kept.sum())
+    for matrix, bias, reshape in attention.projections:
         work.replace(matrix, 1, work.array(matrix.input[1])[:, columns])
         if bias is not None:
             name = _constant_of(work, bias)
             work.replace(bias, list(bias.input).index(name), work.array(name)[..., columns])
-        work.replace(reshape, 1, np.array([0, 0, heads, one.size], np.int64))
-    work.replace(one.join, 1, np.array([0, 0, heads * one.size], np.int64))
-    work.replace(one.output, 1, work.array(one.output.input[1])[columns])
+        work.replace(reshape, 1, np.array([0, 0, heads, attention.size], np.int64))
+    work.replace(attention.join, 1, np.array([0, 0, heads * attention.size], np.int64))
+    work.replace(attention.output, 1, work.array(attention.output.input[1])[columns])

@@ -227,7 +227,8 @@ class _Writer:
         parts = [helper.make_tensor_sequence_value_info(name(end), kind, None) for end in ("before", "after")]
         number = helper.make_tensor_value_info(name("number"), TensorProto.INT64, [])
         go_on, goes_on = (
-            helper.make_tensor_value_info(name(one), TensorProto.BOOL, []) for one in ("go_on", "goes_on")
+            helper.make_tensor_value_info(name(scalar), TensorProto.BOOL, [])
+            for scalar in ("go_on", "goes_on")
         )
         return helper.make_graph(nodes.nodes, f"{outer}block", [number, go_on, parts[0]], [goes_on, parts[1]])
 

@@ -33,11 +33,11 @@ WIDE = 512
 """Tokens of a row up to which that bounds a group on padded rows; of longer ones as many as have no more
 pairs of tokens, for attention may take memory by pairs."""
 GROUP_SHARED = ("begin", "length", "order", "group_starts")
-"""What the loop over groups knows of the rows."""
+"""Tensors of the front that the loop over groups reads."""
 ROW_COUNT = "rows_1d"
 """How many rows the model has, INT64 [1], known before the loop."""
 GROUP_END, GROUP_START, GROUP_ROWS = "group_end", "group_start", "group_rows"
-"""Of the loop's body: where the group ends in the order of rows, and where it starts and the next one ends,
+"""Tensors of the loop's body: the group's end in the order of rows, its start, where the next group ends,
 INT64 [1]; its rows' numbers, INT64 [rows, 1]."""
 
 # Where each item of the batch begins and ends in the tokens: ``starts`` and ``ends``, INT64 [items, 1].
@@ -321,15 +321,15 @@ def front(
     group += _GROUP_ROWS.format(**names) + fill
     packed = rows is Rows.PACKED
     shared = [f"int64[R] {name}" for name in GROUP_SHARED]
-    own = [*inputs, *shared, f"int64[1] {GROUP_END}"]
-    made = [f"int64[1] {GROUP_START}", f"int64[R, 1] {GROUP_ROWS}"]
+    group_inputs = [*inputs, *shared, f"int64[1] {GROUP_END}"]
+    group_outputs = [f"int64[1] {GROUP_START}", f"int64[R, 1] {GROUP_ROWS}"]
     if packed:
         group += _ROW_LENGTHS
-        made.append(f"int64[R] {ROW_LENGTHS}")
+        group_outputs.append(f"int64[R] {ROW_LENGTHS}")
     return Front(
         packed=packed,
         text=_graph(inputs, [*places, *shared], body),
-        group=_graph(own, [*made, *derived], group),
+        group=_graph(group_inputs, [*group_outputs, *derived], group),
     )
 
 

@@ -30,29 +30,29 @@ NOTHING = Given()
 _DIGITS = re.compile("[0-9]{1,19}")
 
 
-def read_source(model: Path, given: Given = NOTHING) -> Source:
+def read_source(model: Path, overrides: Given = NOTHING) -> Source:
     """The ONNX file at or in ``model``, its signature, and the files beside it. Raises ``TrbError``."""
-    graph = skeleton.read(source.model_file(model, given.file))
+    graph = skeleton.read(source.model_file(model, overrides.file))
     stated = signature(graph)
     for file in stated.external:
         containment.check_within(graph.path.parent, graph.path.parent / file.location)
-    if given.constants:
-        graph = replace(graph, constants=input_constants.read(stated, given.constants))
+    if overrides.constants:
+        graph = replace(graph, constants=input_constants.read(stated, overrides.constants))
         stated = signature(graph)
     if caches := empty_cache.recognise(stated):
         graph = replace(graph, caches=caches)
         stated = signature(graph)
-    read = source.describe(graph, stated, model, given)
-    if read.tokenizer is None and not given.inputs:
+    read = source.describe(graph, stated, model, overrides)
+    if read.tokenizer is None and not overrides.inputs:
         return read
     if flat := input_names.flat(read.signature):
         return _with(read, replace(graph, flat=flat))
-    renamed = input_names.recognise(read.signature, given.inputs)
+    renamed = input_names.recognise(read.signature, overrides.inputs)
     return _with(read, replace(graph, renamed=renamed)) if renamed else read
 
 
 def as_exported(read: Source) -> Source:
-    """The same with the inputs that the file has, but for constants."""
+    """The source with the inputs as the file names them; only constants are left out."""
     graph = replace(read.skeleton, renamed={}, flat=None, caches=())
     return _with(read, graph) if graph != read.skeleton else read
 
@@ -62,7 +62,7 @@ def _with(read: Source, graph: Skeleton) -> Source:
 
 
 def read_signature(path: Path) -> ModelSignature:
-    """What the model at ``path`` takes, gives and needs.
+    """Inputs, outputs and external data of the model at ``path``.
 
     Raises ``TrbError``: NOT_ONNX, TRUNCATED, LFS_POINTER, EXTERNAL_DATA, NOT_FOUND.
     """
@@ -90,10 +90,10 @@ def load(graph: Skeleton, *, location: str | None = None) -> onnx.ModelProto:
         {node.domain or "ai.onnx" for node in model.graph.node} - imported - {"com.microsoft", "ai.onnx.ml"}
     )
     if not imported or missing:
-        what = f"the operator set '{min(missing)}'" if missing else "any operator set"
+        opset = f"the operator set '{min(missing)}'" if missing else "any operator set"
         raise TrbError(
             Code.TRUNCATED,
-            f"the file does not say which version of {what} it uses: it is cut off or damaged",
+            f"the file does not say which version of {opset} it uses: it is cut off or damaged",
             where=str(path),
             remedy="copy or download the model again and compare sizes",
         )

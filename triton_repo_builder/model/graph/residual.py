@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 from triton_repo_builder.model.graph import names, shape_inference
 
 NORM = {"LayerNormalization", "ReduceMean"}
-"""Of opset 17, and the first node of what exporters wrote before; ONNX Runtime knows both."""
+"""Layer norm of opset 17, and the first node of its older form; ONNX Runtime knows both."""
 RANK = 3
 Shape = tuple[str, str, int]
 
@@ -67,12 +67,12 @@ def _shapes(model: onnx.ModelProto) -> dict[str, Shape]:
     bare.CopyFrom(model)
     del bare.graph.value_info[:]
     inferred = shape_inference.infer(bare)
-    found: dict[str, Shape] = {}
+    shapes: dict[str, Shape] = {}
     for value in inferred.graph.value_info if inferred is not None else ():
         kind = value.type.tensor_type
         dims = kind.shape.dim
         if kind.elem_type != TensorProto.FLOAT or len(dims) != RANK or not dims[2].dim_value:
             continue
         if dims[0].dim_param and dims[1].dim_param:
-            found[value.name] = (dims[0].dim_param, dims[1].dim_param, dims[2].dim_value)
-    return found
+            shapes[value.name] = (dims[0].dim_param, dims[1].dim_param, dims[2].dim_value)
+    return shapes

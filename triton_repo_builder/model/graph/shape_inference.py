@@ -68,9 +68,9 @@ def faults(model: onnx.ModelProto) -> Iterator[str]:
     try:
         _infer(bare, check_type=False, strict_mode=True)
     except Exception as error:  # a class of the library's C++ part; its text says what is wrong
-        for found in _ERROR.finditer(_INNER.sub("", str(error))):
-            if not _TOLERATED.search(found["text"]):
-                yield f"Node ({found['node'] or ''}) Op ({found['op']}) {found['text']}"
+        for error_match in _ERROR.finditer(_INNER.sub("", str(error))):
+            if not _TOLERATED.search(error_match["text"]):
+                yield f"Node ({error_match['node'] or ''}) Op ({error_match['op']}) {error_match['text']}"
 
 
 def output_shapes(

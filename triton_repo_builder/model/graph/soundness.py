@@ -73,8 +73,8 @@ def _faults(model: onnx.ModelProto, release: Release) -> Iterator[str]:
                     yield message
             elif key not in called:
                 called.add(key)
-                own = {entry.domain: entry.version for entry in function.opset_import}
-                waiting.append((_below(function.node), opsets | own))
+                imports = {entry.domain: entry.version for entry in function.opset_import}
+                waiting.append((_below(function.node), opsets | imports))
     if opsets.get(CONTRIB, 1) > 1:
         yield f"Current official support for domain {CONTRIB} is till opset 1."
     yield from _unwritten(model.graph, frozenset())
@@ -125,7 +125,7 @@ def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 
 def _below(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """The nodes, and those of the graphs in their attributes."""
+    """The nodes, and the nodes of graphs in their attributes."""
     waiting: list[Iterable[onnx.NodeProto]] = [nodes]
     while waiting:
         for node in waiting.pop():
@@ -195,12 +195,12 @@ def _order(graph: onnx.GraphProto) -> Iterator[str]:
 
 
 def _unwritten(graph: onnx.GraphProto, outside: Set[str]) -> Iterator[str]:
-    known = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
-    known |= {tensor.values.name for tensor in graph.sparse_initializer}
-    known |= {name for node in graph.node for name in node.output} | outside | {""}
+    written = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    written |= {tensor.values.name for tensor in graph.sparse_initializer}
+    written |= {name for node in graph.node for name in node.output} | outside | {""}
     for node in graph.node:
         for name in node.input:
-            if name not in known:
+            if name not in written:
                 yield (
                     f"Invalid model. Node input '{name}' is not a graph input, initializer, or output of a "
                     "previous node."
@@ -208,7 +208,7 @@ def _unwritten(graph: onnx.GraphProto, outside: Set[str]) -> Iterator[str]:
         for attribute in node.attribute:
             inner = [attribute.g] if attribute.HasField("g") else []
             for body in (*inner, *attribute.graphs):
-                yield from _unwritten(body, known)
+                yield from _unwritten(body, written)
     for output in graph.output:
-        if output.name not in known:
+        if output.name not in written:
             yield f"Invalid model. The graph output '{output.name}' is written by no node."

@@ -38,8 +38,8 @@ def in_order(model: onnx.ModelProto) -> None:
         nodes += _rewritten(node, prefix) if outputs & {*node.output} else [node]
     del graph.node[:]
     graph.node.extend(nodes)
-    read = {name for one in walk.graphs(graph) for node in one.node for name in node.input}
-    read |= {value.name for one in walk.graphs(graph) for value in one.output}
+    read = {name for inner in walk.graphs(graph) for node in inner.node for name in node.input}
+    read |= {value.name for inner in walk.graphs(graph) for value in inner.output}
     # ONNX Runtime warns of each constant that nothing reads.
     axes_were = {name for node in chosen for name in node.input[1:]}
     kept = [tensor for tensor in graph.initializer if tensor.name in read or tensor.name not in axes_were]

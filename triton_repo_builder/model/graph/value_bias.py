@@ -28,31 +28,31 @@ def move(model: onnx.ModelProto, folder: Path, prefix: str) -> dict[str, npt.NDA
     """
     facts = Facts(model)
     tensors = {tensor.name: tensor for tensor in model.graph.initializer if tensor.name in facts.initializers}
-    made: dict[str, npt.NDArray[Any]] = {}
-    for one in attention.find(facts):
-        added = facts.producer.get(one.value.source)
-        product = _only_taker(facts, one.output, "MatMul")
+    biases: dict[str, npt.NDArray[Any]] = {}
+    for head in attention.find(facts):
+        added = facts.producer.get(head.value.source)
+        product = _only_taker(facts, head.output, "MatMul")
         total = _only_taker(facts, product.output[0], "Add") if product is not None else None
-        if added is None or added.op_type != "Add" or product is None or total is None or one.value.factors:
+        if added is None or added.op_type != "Add" or product is None or total is None or head.value.factors:
             continue
         bias, after = (_constant(node, tensors, 1) for node in (added, total))
         matrix = _constant(product, tensors, 2)
-        lone = _only_taker(facts, one.value.source, "Reshape") is not None
-        if bias is None or after is None or matrix is None or product.input[0] != one.output or not lone:
+        lone = _only_taker(facts, head.value.source, "Reshape") is not None
+        if bias is None or after is None or matrix is None or product.input[0] != head.output or not lone:
             continue
         b, w, c = (
             weights.array(tensors[node.input[place]], folder).astype(np.float64)
             for node, place in ((added, bias), (product, matrix), (total, after))
         )
         name = f"{prefix}value_bias/{total.output[0]}"
-        made[name] = (b @ w + c).astype(np.float32)
+        biases[name] = (b @ w + c).astype(np.float32)
         total.input[after] = name
-        for reader in facts.readers[one.value.source]:
+        for reader in facts.readers[head.value.source]:
             reader.input[:] = [
-                added.input[1 - bias] if read == one.value.source else read for read in reader.input
+                added.input[1 - bias] if read == head.value.source else read for read in reader.input
             ]
         model.graph.node.remove(added)
-    return made
+    return biases
 
 
 def _only_taker(facts: Facts, name: str, kind: str) -> onnx.NodeProto | None:

@@ -31,7 +31,7 @@ def nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
 
 
 def below(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """These nodes, and those of the graphs in them."""
+    """The nodes, and the nodes of the graphs in them."""
     for node in nodes:
         yield node
         for graph in _inner(node):
@@ -50,9 +50,9 @@ def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
 
 def constants(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorProto]]:
     """Tensors of the graph itself that are in the model's own file and no request replaces."""
-    given = {value.name for value in graph.input}
+    inputs = {value.name for value in graph.input}
     for tensor in graph.initializer:
-        if tensor.name not in given and not tensor.external_data:
+        if tensor.name not in inputs and not tensor.external_data:
             yield tensor.name, tensor
     for node in graph.node:
         stated = [attribute.t for attribute in node.attribute if attribute.name == "value"]

@@ -52,11 +52,11 @@ def save(
     path: Path,
     folder: Path,
     metadata: Mapping[str, str],
-    more: Mapping[str, npt.NDArray[Any]] | None = None,
+    added: Mapping[str, npt.NDArray[Any]] | None = None,
 ) -> None:
-    """Write the model with all its weights, and use it up; those that are external lie in ``folder``.
+    """Write the model with all its weights, and use it up; external weights are read from ``folder``.
 
-    ``more`` are initializers by name. One tensor at a time is written, for protobuf would hold all of them
+    ``added`` are initializers by name. One tensor at a time is written, for protobuf would hold all of them
     twice; over ``LARGEST`` bytes they go to a file beside it.
     """
     add_metadata(model, metadata)
@@ -75,7 +75,7 @@ def save(
             continue
         size += values.nbytes
         large.append((_header(tensor.name, tensor.data_type, tensor.dims), partial(array, tensor, folder)))
-    for name, values in (more or {}).items():
+    for name, values in (added or {}).items():
         if values.nbytes <= SMALL:
             small.append(numpy_helper.from_array(np.ascontiguousarray(values), name))
             continue
@@ -96,7 +96,7 @@ def _header(name: str, kind: int, dims: Sequence[int]) -> onnx.TensorProto:
 
 
 def _save_whole(model: onnx.ModelProto, path: Path, large: Sequence[Large]) -> None:
-    """As protobuf would write it, but for the order of the fields, which is free."""
+    """Write the message as protobuf would; only the order of the fields differs, which is free."""
     heads = [(header.SerializeToString(), values().nbytes) for header, values in large]
     tails = [wire.varint(RAW_DATA << 3 | wire.BYTES) + wire.varint(size) for _, size in heads]
     sizes = [len(head) + len(tail) + size for (head, size), tail in zip(heads, tails, strict=True)]
@@ -129,10 +129,10 @@ def note(path: Path, metadata: Mapping[str, str]) -> None:
         path.write_bytes(model.SerializeToString())
         return
     # Messages of protobuf that follow each other are one.
-    more = onnx.ModelProto()
-    add_metadata(more, metadata)
+    addition = onnx.ModelProto()
+    add_metadata(addition, metadata)
     with path.open("ab") as file:
-        file.write(more.SerializeToString())
+        file.write(addition.SerializeToString())
 
 
 def halve(before: Path, after: Path) -> None:

@@ -1,1 +1,1 @@
-"""What the user gives, read into frozen values: model file, tokenizer, image processor, options."""
+"""The user's files and options as frozen values: model file, tokenizer, image processor, options."""

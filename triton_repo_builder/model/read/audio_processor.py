@@ -36,7 +36,7 @@ class AudioSpec:
     sampling_rate: int
     do_normalize: bool
     document: Mapping[str, Any]
-    """What the file says."""
+    """The file's content."""
     least: int
     """Fewest samples that the model's convolutions take."""
 
@@ -100,19 +100,19 @@ def prove(spec: AudioSpec, data: Sequence[bytes]) -> list[npt.NDArray[Any]]:
 
 
 def _by_transformers(spec: AudioSpec, samples: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """What the model takes for these samples."""
+    """The model's input for these samples, by transformers."""
     try:
-        own = transformers_library.load().Wav2Vec2FeatureExtractor.from_dict(dict(spec.document))
-        made = own(samples, sampling_rate=spec.sampling_rate, return_tensors="np")
-        return np.asarray(made["input_values"][0])
+        extractor = transformers_library.load().Wav2Vec2FeatureExtractor.from_dict(dict(spec.document))
+        features = extractor(samples, sampling_rate=spec.sampling_rate, return_tensors="np")
+        return np.asarray(features["input_values"][0])
     except Exception as error:
         raise _refused(spec.file, f"{KIND} of transformers fails: {first_line(error)}") from None
 
 
 def library() -> Path:
     """libsndfile of the installed ``soundfile``. ``TrbError`` if it is not for Linux."""
-    found = importlib.util.find_spec("_soundfile_data")
-    file = Path(found.origin).parent / LIBRARY if found and found.origin else Path("_soundfile_data", LIBRARY)
+    spec = importlib.util.find_spec("_soundfile_data")
+    file = Path(spec.origin).parent / LIBRARY if spec and spec.origin else Path("_soundfile_data", LIBRARY)
     if not file.is_file():
         raise TrbError(
             Code.UNSUPPORTED_MODEL,

@@ -24,7 +24,7 @@ class EmptyCache:
     name: str
     dtype: DType
     shape: tuple[int, ...]
-    """The first axis is that of the rows, 1 here; that of the earlier tokens is 0."""
+    """Sizes: rows first, 1 here; the axis of earlier tokens is 0."""
 
 
 def recognise(signature: ModelSignature) -> tuple[EmptyCache, ...]:

@@ -1,4 +1,4 @@
-"""Files and folders that are no ONNX model, by what they are, and a line that leads to one."""
+"""Files and folders without an ONNX model: their kind, and a command or hint that leads to one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from triton_repo_builder.base import containment, files
 from triton_repo_builder.base.errors import Code, TrbError
 
 HEAD = 512
-"""Bytes of a file that tell what it is."""
+"""Bytes of a file that show its kind."""
 LISTED = 50
 """Most files of a folder that are looked at."""
 WEIGHTS = (".gguf", ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack")
@@ -28,7 +28,7 @@ TASKS = (
     ("ForAudioClassification", "audio-classification"),
     ("ForCTC", "automatic-speech-recognition"),
 )
-"""What architectures end in, and optimum's name of their task, which it does not guess of a folder."""
+"""Endings of architectures, and optimum's name of their task, which it does not guess for a folder."""
 SPEECH = ("wav2vec", "hubert", "wavlm", "unispeech", "sew", "data2vec-audio")
 """Beginnings of model_type: their ForSequenceClassification classifies audio."""
 
@@ -135,12 +135,12 @@ def nothing(folder: Path) -> TrbError:
             continue
         try:
             with files.opened(file) as opened:
-                looks, found = _kind(opened.read(HEAD))
+                looks, advice = _kind(opened.read(HEAD))
         except OSError:
             continue
-        if looks and (found is not _export or file.suffix in WEIGHTS):
+        if looks and (advice is not _export or file.suffix in WEIGHTS):
             message = f"{message}; {file.name} looks like {looks}"
-            return TrbError(Code.NOT_FOUND, message, where=str(folder), remedy=found(file))
+            return TrbError(Code.NOT_FOUND, message, where=str(folder), remedy=advice(file))
     remedy = f"export the model first, e.g. {OPTIMUM}"
     return TrbError(Code.NOT_FOUND, message, where=str(folder), remedy=remedy)
 

@@ -22,17 +22,17 @@ FILE = "preprocessor_config.json"
 FILES = (FILE, "processor_config.json")
 """The second is transformers 5's, which keeps the parts of a processor in one file."""
 PARTS = ("image_processor", "feature_extractor")
-"""Those of images and of audio in it."""
+"""The parts of such a file for images and for audio."""
 LONGEST_EDGE = 8192
 """Pixels: a larger image is a mistake in the file, and takes all memory."""
 FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
-"""Of Pillow, to resize with, by number."""
+"""Pillow's resampling filters, by number."""
 KEYS = (
     *("size", "crop_size", "crop_pct", "default_to_square", "resample", "jpeg_quality", "rescale_factor"),
     *("image_mean", "image_std", "do_resize", "do_center_crop", "do_rescale", "do_normalize"),
     *("do_flip_channel_order", "do_convert_rgb", "do_reduce_labels", "data_format", "processor_class"),
 )
-"""What a file without a class may hold."""
+"""Keys that a file without a class may have."""
 CUT = ("ConvNext", "PoolFormer")
 """Classes that read ``crop_pct``; the first stretches large images to a square."""
 STRETCHED = 384
@@ -61,7 +61,7 @@ class ImageSpec:
     flip: bool
     """BGR instead of RGB."""
     white: bool
-    """What a palette's or a colour's transparency hides becomes white."""
+    """Whether areas hidden by transparency of a palette or a colour become white."""
     converts: bool = False
     """Whether transformers makes images RGB itself, which its releases do not all do alike."""
     jpeg: int = 0
@@ -250,7 +250,7 @@ def _spec(file: Path, kind: str, values: Mapping[str, Any]) -> ImageSpec:
 
 
 def _filter(stated: Any, *, by_name: bool) -> int:
-    """Pillow's number; transformers reads nothing else, a file that is taken as it stands a name, too."""
+    """Pillow's number of a filter; with ``by_name`` its name is accepted, too, which transformers refuses."""
     if stated is None:
         return 2
     name = str(stated).rsplit(".", 1)[-1].lower() if isinstance(stated, str) else ""
@@ -280,10 +280,10 @@ def _size(stated: Any, *, square: bool, named: bool = False) -> dict[str, int]:
         size = {key: int(value) for key, value in dict(stated).items() if value}
     if wrong := [value for value in size.values() if not 0 < value <= LONGEST_EDGE]:
         raise ValueError(f"a size of {wrong[0]:.6g} is not between 1 and {LONGEST_EDGE}")
-    both = {"shortest_edge", "longest_edge"}
-    if size.keys() == both and not named:
+    edges = {"shortest_edge", "longest_edge"}
+    if size.keys() == edges and not named:
         raise ValueError("a longest_edge needs the class of the processor, for they do not round alike")
-    if size.keys() not in (both, {"shortest_edge"}, {"height", "width"}):
+    if size.keys() not in (edges, {"shortest_edge"}, {"height", "width"}):
         raise ValueError(f"a size of {', '.join(map(str, size)) or 'nothing'} is not supported")
     return size
 

@@ -26,8 +26,8 @@ Pixels = npt.NDArray[Any]
 def reference(spec: ImageSpec) -> Callable[[bytes], Pixels]:
     """An image file → [3, height, width] by transformers: the file's own class, else its functions."""
     load_image = transformers_library.load("image_utils").load_image
-    own = spec.letterbox is not None or spec.kind == timm_config.KIND
-    processor = image_processor.processor(spec.file) if spec.kind and not own else None
+    without_class = spec.letterbox is not None or spec.kind == timm_config.KIND
+    processor = image_processor.processor(spec.file) if spec.kind and not without_class else None
 
     def pixels(data: bytes) -> Pixels:
         from PIL import Image
@@ -133,8 +133,8 @@ def prove(spec: ImageSpec, images: Sequence[bytes]) -> list[Pixels]:
             spec.file, f"{spec.kind or 'the preprocessing'} fails on an image: {error}"
         ) from None
     served = Served(spec.settings("NCHW"))
-    made = [served(data) for data in images]
-    for row, actual in zip(expected, made, strict=True):
+    pixels = [served(data) for data in images]
+    for row, actual in zip(expected, pixels, strict=True):
         off = float("inf") if actual.shape != row.shape else float(np.abs(actual - row).max())
         if not off <= (LEVEL if spec.letterbox else CLOSE * max(1.0, float(np.abs(row).max()))):
             raise image_processor.refused(
@@ -142,7 +142,7 @@ def prove(spec: ImageSpec, images: Sequence[bytes]) -> list[Pixels]:
                 f"{spec.kind or 'its preprocessing'} does more than resize, crop, rescale and normalise",
             )
     # The original's own letterbox rounds as OpenCV does, and so does the served one.
-    return made if spec.letterbox else expected
+    return pixels if spec.letterbox else expected
 
 
 def check_unnamed(spec: ImageSpec, images: Sequence[bytes]) -> None:
@@ -150,16 +150,16 @@ def check_unnamed(spec: ImageSpec, images: Sequence[bytes]) -> None:
     if spec.kind or spec.letterbox or not (spec.file.parent / "config.json").is_file():
         return
     try:
-        own = image_processor.processor(spec.file)
-        kind = type(own).__name__.removesuffix("Pil")
+        chosen = image_processor.processor(spec.file)
+        kind = type(chosen).__name__.removesuffix("Pil")
         expected = list(map(reference(replace(spec, kind=kind)), images))
     except Exception:  # what it cannot read decides nothing
         return
     literal = reference(spec)
     for data, pixels in zip(images, expected, strict=True):
-        made = literal(data)
+        actual = literal(data)
         largest = max(1.0, float(np.abs(pixels).max()))
-        if made.shape != pixels.shape or not np.abs(made - pixels).max() <= CLOSE * largest:
+        if actual.shape != pixels.shape or not np.abs(actual - pixels).max() <= CLOSE * largest:
             raise TrbError(
                 Code.UNSUPPORTED_MODEL,
                 f"names no class, and as it stands it makes other pixels than {kind}, which transformers "

@@ -30,13 +30,13 @@ class InputConstant:
     """The input with as many rows as this one has values; empty: it has one value."""
 
 
-def read(signature: ModelSignature, given: Sequence[tuple[str, str]]) -> tuple[InputConstant, ...]:
-    """The inputs named in ``given``: (name, value) pairs. Raises ``TrbError`` USAGE."""
-    names = {name for name, _ in given}
+def read(signature: ModelSignature, values: Sequence[tuple[str, str]]) -> tuple[InputConstant, ...]:
+    """The inputs named in ``values``: (name, value) pairs. Raises ``TrbError`` USAGE."""
+    names = {name for name, _ in values}
     others = [spec for spec in signature.inputs if spec.name not in names]
-    if given and not others:
+    if values and not others:
         raise usage(OPTION, "no input is left for requests", "leave out the one that requests give")
-    return tuple(_read(signature, name, text, others) for name, text in given)
+    return tuple(_read(signature, name, text, others) for name, text in values)
 
 
 def fits(spec: TensorSpec) -> bool:
@@ -45,10 +45,10 @@ def fits(spec: TensorSpec) -> bool:
     return typed and spec.shape is not None and (not spec.shape or (len(spec.dims) == 1 and spec.dims[0] < 2))
 
 
-def hint(signature: ModelSignature, known: Sequence[str] = ()) -> str:
-    """The option for inputs that could be given once, without those of ``known``; empty if there is none."""
-    found = [spec.name for spec in signature.inputs if fits(spec) and spec.name not in known]
-    return " ".join(f"{flag(OPTION)} {name}=VALUE" for name in found)
+def hint(signature: ModelSignature, excluded: Sequence[str] = ()) -> str:
+    """The option for inputs that could be given once, except ``excluded``; empty if there is none."""
+    fitting = [spec.name for spec in signature.inputs if fits(spec) and spec.name not in excluded]
+    return " ".join(f"{flag(OPTION)} {name}=VALUE" for name in fitting)
 
 
 def without(signature: ModelSignature) -> ModelSignature:

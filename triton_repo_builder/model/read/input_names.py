@@ -1,4 +1,4 @@
-"""What exporters call the inputs of a text model, and which of the usual inputs each one is.
+"""Exporters' names for the inputs of a text model, and which of the usual inputs each one is.
 
 ``torch.onnx.export`` numbers inputs that nobody named (``input.1``), TensorFlow's exports have the names of
 its BERT (``input_word_ids``) with an index (``:0``) or a signature before them (``serving_default_``), and
@@ -32,37 +32,39 @@ OLDEST_FLAT = 11
 _DECORATION = re.compile(r"^(serving_default_|l_)?(self_)?(kwargs_)?|(_\d+)?$")
 
 
-def recognise(signature: ModelSignature, given: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """The usual name by the graph's own, for each input that has another; ``given``: (usual, own) pairs.
+def recognise(signature: ModelSignature, named: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """The usual name by the graph's own, for each input that has another; ``named``: (usual, own) pairs.
 
     Empty if types, ranks and names leave more than one reading. Raises ``TrbError`` USAGE.
     """
     inputs = {spec.name: spec for spec in signature.inputs}
-    found = {own: usual for usual, own in given}
-    for usual, own in given:
+    usual_names = {name_in_graph: usual for usual, name_in_graph in named}
+    for usual, name_in_graph in named:
         if usual not in ALIASES:
             raise usage("input", f"'{usual}' is unknown", f"name one of {', '.join(ALIASES)}")
-        if own not in inputs:
+        if name_in_graph not in inputs:
             names = ", ".join(inputs)
-            raise usage("input", f"the model has no input '{own}'", f"its inputs are {names}")
-    if len(found) < len(given):
+            raise usage("input", f"the model has no input '{name_in_graph}'", f"its inputs are {names}")
+    if len(usual_names) < len(named):
         raise usage("input", "one input is named twice", "name each once")
-    rest = [spec for spec in signature.inputs if spec.name not in found]
+    rest = [spec for spec in signature.inputs if spec.name not in usual_names]
     for spec in rest:
         name = _plain(spec.name)
         usual = next((usual for usual, names in ALIASES.items() if name in names), "")
         if usual and is_row(spec):
-            found[spec.name] = usual
-    unknown = [spec for spec in rest if spec.name not in found]
-    if len(unknown) == 1 and "input_ids" not in found.values() and _ids(unknown[0]):
-        found[unknown[0].name] = "input_ids"
-    ambiguous = len(set(found.values())) < len(found) or len(found) < len(inputs)
-    if ambiguous and given:
-        left = ", ".join(f"'{name}'" for name in inputs if name not in found) or "two of them"
+            usual_names[spec.name] = usual
+    unknown = [spec for spec in rest if spec.name not in usual_names]
+    if len(unknown) == 1 and "input_ids" not in usual_names.values() and _ids(unknown[0]):
+        usual_names[unknown[0].name] = "input_ids"
+    ambiguous = len(set(usual_names.values())) < len(usual_names) or len(usual_names) < len(inputs)
+    if ambiguous and named:
+        left = ", ".join(f"'{name}'" for name in inputs if name not in usual_names) or "two of them"
         raise usage("input", f"a tokenizer cannot fill {left}", f"name each as one of {', '.join(ALIASES)}")
-    if ambiguous or not any(usual == "input_ids" and _ids(inputs[own]) for own, usual in found.items()):
+    if ambiguous or not any(
+        usual == "input_ids" and _ids(inputs[name_in_graph]) for name_in_graph, usual in usual_names.items()
+    ):
         return {}
-    return {own: usual for own, usual in found.items() if own != usual}
+    return {name_in_graph: usual for name_in_graph, usual in usual_names.items() if name_in_graph != usual}
 
 
 def flat(signature: ModelSignature) -> tuple[str, str] | None:
@@ -70,10 +72,10 @@ def flat(signature: ModelSignature) -> tuple[str, str] | None:
 
     So ``EmbeddingBag`` is exported, of StaticEmbedding (sentence-transformers) and Model2Vec.
     """
-    found = {spec.name: spec for spec in signature.inputs}
-    ids = next((name for name in found if _plain(name) in ALIASES["input_ids"]), "")
-    specs = [spec for name in (ids, OFFSETS) if (spec := found.get(name))]
-    whole = len(specs) == len(found) == 2 and signature.opset >= OLDEST_FLAT
+    inputs = {spec.name: spec for spec in signature.inputs}
+    ids = next((name for name in inputs if _plain(name) in ALIASES["input_ids"]), "")
+    specs = [spec for name in (ids, OFFSETS) if (spec := inputs.get(name))]
+    whole = len(specs) == len(inputs) == 2 and signature.opset >= OLDEST_FLAT
     lines = all(spec.dtype in (INT32, INT64) and spec.dims == (-1,) for spec in specs)
     lines = lines and len({spec.dtype for spec in specs}) == 1
     rows = all(len(spec.dims) == 2 for spec in signature.outputs)
@@ -82,13 +84,13 @@ def flat(signature: ModelSignature) -> tuple[str, str] | None:
 
 def known(signature: ModelSignature) -> dict[str, str]:
     """The usual name by the graph's own, of the inputs whose names alone tell it, each at most once."""
-    found: dict[str, str] = {}
+    usual_names: dict[str, str] = {}
     for spec in signature.inputs:
         name = _plain(spec.name)
         usual = next((usual for usual, names in ALIASES.items() if name in names), "")
-        if usual and is_row(spec) and usual not in found.values():
-            found[spec.name] = usual
-    return found
+        if usual and is_row(spec) and usual not in usual_names.values():
+            usual_names[spec.name] = usual
+    return usual_names
 
 
 def _plain(name: str) -> str:

@@ -7,7 +7,7 @@ from triton_repo_builder.model.read.options import DEFAULT_MAX_BATCH_SIZE, OPTIO
 
 
 def check(options: BuildOptions) -> BuildOptions:
-    """The same options. Raises ``TrbError`` USAGE for values out of range or in conflict."""
+    """Return the options unchanged. Raises ``TrbError`` USAGE for values out of range or in conflict."""
     for name, declared in OPTIONS.items():
         value = getattr(options, name)
         try:

@@ -37,7 +37,7 @@ MOST_ANSWERS = 1000
 MOST_CACHED = 1_000_000
 """Texts: about a gigabyte of tokens."""
 KEEP, AUTO = "keep", "auto"
-"""Of ``precision``."""
+"""Values of ``precision``."""
 ORIGINS = "origins"
 TASK_NAMES = (
     "embedding", "sparse-embedding", "late-interaction", "text-classification", "rerank",
@@ -415,7 +415,7 @@ class BuildOptions:
         recorded=False,
     )
     origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
-    """Files that set options, by option; without those of the command line."""
+    """Files that set options, by option; options of the command line are left out."""
 
 
 OPTIONS: dict[str, Option] = {

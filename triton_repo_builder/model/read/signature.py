@@ -58,7 +58,7 @@ class ExternalFile:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSignature:
-    """What ``trb`` knows of an ONNX model without reading its weights."""
+    """Facts about an ONNX model that need no reading of its weights."""
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]

@@ -52,13 +52,13 @@ class Skeleton:
     parts: tuple[bytes | tuple[bytes | LargeTensor, ...], ...]
     """The fields of the model as they are in the file; a tuple is a graph."""
     renamed: Mapping[str, str] = field(default_factory=dict)
-    """What trb calls inputs that the file calls otherwise, by the file's names (``input_names.py``)."""
+    """Usual names of inputs, by the file's names if they differ (``input_names.py``)."""
     flat: tuple[str, str] | None = None
     """The file's inputs of all tokens end to end and of each row's place in them; None: it takes rows."""
     constants: tuple[InputConstant, ...] = ()
     """Inputs of the file that the served graph has not."""
     caches: tuple[EmptyCache, ...] = ()
-    """Such inputs that are always empty."""
+    """Inputs of the file that are always empty; the served graph omits them."""
 
     @property
     def adapted(self) -> bool:

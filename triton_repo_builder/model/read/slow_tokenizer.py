@@ -1,7 +1,7 @@
 """A slow tokenizer's files (vocab.txt, vocab.json + merges.txt, a SentencePiece model) → tokenizer.json.
 
-transformers converts them, as it does when it loads such a folder. It is done at build time, so the server
-needs ``tokenizers`` alone as ever.
+transformers converts them, as it does when it loads such a folder. This happens at build time, so the server
+needs only ``tokenizers``.
 """
 
 from __future__ import annotations
@@ -111,16 +111,16 @@ def _check_ids(vocabulary: Path) -> None:
 
 def _check_read(vocabulary: Path, converted: Any) -> None:
     """``TrbError`` if the class read none of these files: transformers 5 makes one that knows no word."""
-    known = converted.get_vocab()
+    vocabulary_ids = converted.get_vocab()
     for name in VOCABULARIES:
         tokens = _tokens(vocabulary.with_name(name))
-        if tokens and 2 * sum(token in known for token in tokens) >= len(tokens):
+        if tokens and 2 * sum(token in vocabulary_ids for token in tokens) >= len(tokens):
             return
-    wanted = ", ".join(getattr(converted, "vocab_files_names", {}).values())
+    readable = ", ".join(getattr(converted, "vocab_files_names", {}).values())
     raise _error(
         vocabulary,
-        f"{type(converted).__name__} does not read it, and knows {len(known)} tokens without it"
-        + (f" (it reads {wanted})" if wanted else ""),
+        f"{type(converted).__name__} does not read it, and knows {len(vocabulary_ids)} tokens without it"
+        + (f" (it reads {readable})" if readable else ""),
         "get the tokenizer's files again from the model's source, or correct tokenizer_class in "
         "tokenizer_config.json",
     )
@@ -166,7 +166,7 @@ def _as_trained(converted: Any, vocabulary: Path) -> dict[str, Any]:
 
 
 def _as_slow(converted: Any, vocabulary: Path) -> None:
-    """What a converter asks of a slow tokenizer, put on one of transformers 5."""
+    """Set the attributes of a slow tokenizer that a converter reads on one of transformers 5."""
     converted.vocab_file = str(vocabulary)
     if vocabulary.suffix == ".json":
         merges = files.read_text(vocabulary.parent / COMPANIONS[0]).splitlines()
@@ -199,8 +199,8 @@ def _siglip(converted: Any, vocabulary: Path) -> dict[str, Any]:
         {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "},
         {"type": "Strip", "strip_left": True, "strip_right": True},
     ]
-    own = document["normalizer"]
-    steps += own["normalizers"] if own["type"] == "Sequence" else [own]
+    normalizer = document["normalizer"]
+    steps += normalizer["normalizers"] if normalizer["type"] == "Sequence" else [normalizer]
     return {**document, "normalizer": {"type": "Sequence", "normalizers": steps}}
 
 

@@ -1,4 +1,4 @@
-"""What the user gives: an ONNX file or an exported folder, and the files beside the model."""
+"""The user's model: an ONNX file or an exported folder, and the files beside it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 LONGEST_NAME = 128
 COMMIT = re.compile(r"[0-9a-f]{40}")
 CACHED = "models--"
-"""What the folder of a model in Hugging Face's cache begins with."""
+"""Beginning of the name of a model's folder in Hugging Face's cache."""
 COMPARED = (
     *("model_type", "vocab_size", "hidden_size", "num_hidden_layers", "dim", "n_layers"),
     *("d_model", "num_layers", "n_embd", "n_layer"),
@@ -45,7 +45,7 @@ WHILE = 32 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Given:
-    """What the user names beside the model; None and empty: what is found there."""
+    """Files and inputs that the user names; for None and empty, the files beside the model count."""
 
     file: str | None = None
     """The ONNX file in the model's folder, as a relative path."""
@@ -60,7 +60,7 @@ class Given:
 
     @staticmethod
     def of(options: BuildOptions) -> Given:
-        """What the options of a build name."""
+        """The files and inputs named by the options of a build."""
         return Given(
             file=options.file,
             original=options.from_model,
@@ -113,7 +113,7 @@ class Source:
 
     @property
     def weights(self) -> tuple[Path, ...]:
-        """The model file, and those of its external data."""
+        """The model file and the files of its external data."""
         return (self.path, *(self.path.parent / file.location for file in self.signature.external))
 
     def file(self, path: Path, name: str = "") -> File:
@@ -121,7 +121,7 @@ class Source:
         return File(path=name or path.name, source=path, checksum=self.checksums.get(path))
 
     def summed(self) -> Source:
-        """The same; starts the checksums of large weights in the background."""
+        """A source whose large weights are being summed; the checksums start in the background."""
         large = [path for path in self.weights if path.stat().st_size > WHILE]
         return replace(self, checksums={path: Checksum(path) for path in large})
 
@@ -137,59 +137,59 @@ class Source:
 
     @property
     def sentence(self) -> tuple[Path, Mapping[str, Any]]:
-        """(file, content) of sentence_bert_config.json, wherever the tokenizer comes from; empty without."""
+        """(file, content) of the model's or the tokenizer's sentence_bert_config.json; empty without one."""
         beside = (self.tokenizer.parent,) if self.tokenizer else ()
         return tokenizer.sentence_settings(self.folder, *beside, self.path.parent)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was chosen among several readings."""
+        """Choices made among several readings."""
         several = f"of several ONNX files {self.path.name} is taken (--file takes another: "
         listed = ", ".join(self.others)
         chosen = (f"{several}{listed})",) if self.others else ()
         named = (
-            f"input '{own}' is taken for {usual} (--input {shlex.quote(f'{usual}={own}')})"
-            for own, usual in sorted(self.skeleton.renamed.items())
+            f"input '{name}' is taken for {usual} (--input {shlex.quote(f'{usual}={name}')})"
+            for name, usual in sorted(self.skeleton.renamed.items())
         )
         listed = " and ".join(f"'{name}'" for name in self.skeleton.flat or ())
         plain = f"{listed} take the tokens of all texts end to end: no special tokens are put around a text"
         return (*chosen, *named, *((plain,) if listed else ()))
 
 
-def describe(graph: Skeleton, signature: ModelSignature, model: Path, given: Given) -> Source:
+def describe(graph: Skeleton, signature: ModelSignature, model: Path, overrides: Given) -> Source:
     """The model with the tokenizer, preprocessor and config.json that belong to it. Raises ``TrbError``."""
-    path, original = graph.path, given.original
-    if given.tokenizer:
-        file: Path | None = tokenizer.locate(given.tokenizer)
+    path, original = graph.path, overrides.original
+    if overrides.tokenizer:
+        file: Path | None = tokenizer.locate(overrides.tokenizer)
     else:
         file = _tokenizer(*((original, path.parent) if original else (path.parent,)))
-    folder = file.parent if file and given.tokenizer else original or path.parent
+    folder = file.parent if file and overrides.tokenizer else original or path.parent
     config = tokenizer.settings(path.parent, "config.json") or tokenizer.settings(folder, "config.json")
     _check_config(path.parent / "config.json", config)
     config = timm_config.described(config)
     if original:
         _check_original(original, config)
-        _check_tokenizer(original, path.parent, given)
+        _check_tokenizer(original, path.parent, overrides)
     return Source(
         skeleton=graph,
         signature=signature,
         config=config,
         tokenizer=file,
-        preprocessor=image_processor.find(path, given.preprocessor, original),
+        preprocessor=image_processor.find(path, overrides.preprocessor, original),
         original=original,
-        others=() if given.file else _others(model, path),
+        others=() if overrides.file else _others(model, path),
     )
 
 
 def _tokenizer(*folders: Path) -> Path | None:
     """The first tokenizer.json in these folders, else the first vocabulary, which has to be converted."""
-    found = [file for folder in folders if (file := tokenizer.find(folder))]
-    ready = [file for file in found if file.name == tokenizer.FILE]
-    return next(iter((*ready, *found)), None)
+    tokenizers = [file for folder in folders if (file := tokenizer.find(folder))]
+    ready = [file for file in tokenizers if file.name == tokenizer.FILE]
+    return next(iter((*ready, *tokenizers)), None)
 
 
 def _check_original(folder: Path, config: Mapping[str, Any]) -> None:
-    """``TrbError`` for a folder that is not that of the model which was exported."""
+    """``TrbError`` if the folder is not the folder of the exported model."""
     signs = ("config.json", "router_config.json")  # a Router of sentence-transformers has models below it
     if not tokenizer.is_static(folder) and not any(
         files.is_file(place / name) for place in tokenizer.places(folder) for name in signs
@@ -200,22 +200,22 @@ def _check_original(folder: Path, config: Mapping[str, Any]) -> None:
             where=str(folder),
             remedy="give --from-model the folder that the model was exported from",
         )
-    own = tokenizer.settings(folder, "config.json")
+    settings = tokenizer.settings(folder, "config.json")
     for name in COMPARED:
-        if name in own and name in config and own[name] != config[name]:
+        if name in settings and name in config and settings[name] != config[name]:
             raise TrbError(
                 Code.TASK_UNCLEAR,
-                f"this is another model: its {name} is {own[name]!r:.40}, the exported one's is "
+                f"this is another model: its {name} is {settings[name]!r:.40}, the exported one's is "
                 f"{config[name]!r:.40}",
                 where=str(folder / "config.json"),
                 remedy="give --from-model the folder that the model was exported from",
             )
 
 
-def _check_tokenizer(original: Path, exported: Path, given: Given) -> None:
+def _check_tokenizer(original: Path, exported: Path, overrides: Given) -> None:
     """``TrbError`` if the original's tokenizer gives other ids than the export's own."""
     theirs, ours = tokenizer.find(original), tokenizer.find(exported)
-    if given.tokenizer or theirs is None or ours is None or {theirs.name, ours.name} != {tokenizer.FILE}:
+    if overrides.tokenizer or theirs is None or ours is None or {theirs.name, ours.name} != {tokenizer.FILE}:
         return
     if files.read(theirs) != files.read(ours) and _vocabulary(theirs) != _vocabulary(ours):
         raise TrbError(
@@ -273,18 +273,18 @@ def model_file(path: Path, name: str | None = None) -> Path:
     for preferred in PREFERRED:
         if file := containment.within(path, preferred):
             return _named(file)
-    found = sorted(path.glob("*.onnx")) or sorted(path.glob("onnx/*.onnx"))
-    if not found:
+    candidates = sorted(path.glob("*.onnx")) or sorted(path.glob("onnx/*.onnx"))
+    if not candidates:
         raise foreign.nothing(path)
-    foreign.refuse_encoder_decoder(path, found)
-    if len(found) > 1:
+    foreign.refuse_encoder_decoder(path, candidates)
+    if len(candidates) > 1:
         raise TrbError(
             Code.NOT_FOUND,
-            f"several ONNX files: {_listed(found, path)}",
+            f"several ONNX files: {_listed(candidates, path)}",
             where=str(path),
-            remedy=f"name one, e.g. --file {shlex.quote(str(_likely(found).relative_to(path)))}",
+            remedy=f"name one, e.g. --file {shlex.quote(str(_likely(candidates).relative_to(path)))}",
         )
-    return _named(containment.within(path, str(found[0].relative_to(path))) or found[0])
+    return _named(containment.within(path, str(candidates[0].relative_to(path))) or candidates[0])
 
 
 def _inside(folder: Path, name: str) -> Path:
@@ -296,12 +296,12 @@ def _inside(folder: Path, name: str) -> Path:
         )
     if containment.within(folder, name):
         return file
-    found = _every(folder)
+    candidates = _every(folder)
     raise TrbError(
         Code.NOT_FOUND,
         f"no such file: {name}",
         where=str(folder),
-        remedy=f"its ONNX files are {_listed(found, folder)}" if found else "it has no ONNX file",
+        remedy=f"its ONNX files are {_listed(candidates, folder)}" if candidates else "it has no ONNX file",
     )
 
 
@@ -309,9 +309,9 @@ def _every(folder: Path) -> list[Path]:
     return [*sorted(folder.glob("*.onnx")), *sorted(folder.glob("onnx/*.onnx"))]
 
 
-def _listed(found: Sequence[Path], folder: Path) -> str:
-    more = f" and {len(found) - LISTED} more" if len(found) > LISTED else ""
-    return ", ".join(str(file.relative_to(folder)) for file in found[:LISTED]) + more
+def _listed(candidates: Sequence[Path], folder: Path) -> str:
+    rest = f" and {len(candidates) - LISTED} more" if len(candidates) > LISTED else ""
+    return ", ".join(str(file.relative_to(folder)) for file in candidates[:LISTED]) + rest
 
 
 def _others(model: Path, taken: Path) -> tuple[str, ...]:

@@ -54,7 +54,7 @@ def steps(stated: Mapping[str, Any]) -> dict[str, Any]:
 def _numbers(
     stated: Mapping[str, Any], key: str, usual: tuple[float, ...], least: float = -1e6
 ) -> tuple[float, ...]:
-    """As many numbers as usual. Raises ValueError with the key."""
+    """The numbers at ``key``, as many as usual. Raises ValueError with the key."""
     listed = stated.get(key) or usual
     numbers = [n for n in listed if type(n) in (int, float)] if isinstance(listed, list | tuple) else []
     if len(numbers) != len(usual) or not all(least <= number <= 1e6 for number in numbers):
@@ -69,8 +69,8 @@ def described(config: Mapping[str, Any]) -> Mapping[str, Any]:
     names = config.get("label_names") or settings(config).get("labels")
     listed = names if isinstance(names, list) and all(isinstance(name, str) for name in names) else []
     count = config.get("num_classes")
-    more: dict[str, Any] = {"num_labels": count} if isinstance(count, int) and count > 0 else {}
-    return {**config, **more, **({"id2label": dict(enumerate(listed))} if listed else {})}
+    label_count: dict[str, Any] = {"num_labels": count} if isinstance(count, int) and count > 0 else {}
+    return {**config, **label_count, **({"id2label": dict(enumerate(listed))} if listed else {})}
 
 
 def headless(config: Mapping[str, Any]) -> bool:

@@ -45,10 +45,10 @@ UNSET = 1_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerSpec:
-    """What serving needs to know of a tokenizer."""
+    """Facts about a tokenizer that serving needs."""
 
     file: Path
-    """Its tokenizer.json, or the vocabulary of a slow tokenizer."""
+    """The tokenizer.json, or the vocabulary of a slow tokenizer."""
     max_length: int | None
     """Most tokens the model was made for; None if no file states it."""
     max_length_from: str
@@ -80,9 +80,9 @@ class TokenizerSpec:
     @cached_property
     def library(self) -> Any:
         """The served tokenizer of ``tokenizers``, without padding and truncation. Shared: leave it so."""
-        made = load(self.served.decode("utf-8"))
-        made.encode_special_tokens = self.splits_special
-        return made
+        library = load(self.served.decode("utf-8"))
+        library.encode_special_tokens = self.splits_special
+        return library
 
     def beyond(self, rows: int) -> tuple[str, ...]:
         """The added tokens that a table of so many rows has none for."""
@@ -213,18 +213,18 @@ def slow_error(folder: Path, sign: str) -> TrbError:
 def read(file: Path, sentence: tuple[Path, Mapping[str, Any]] | None = None) -> TokenizerSpec:
     """Read a tokenizer.json, or convert a slow tokenizer, with the configuration files beside it.
 
-    ``sentence``: as ``sentence_settings`` gives them, if they are not those of the tokenizer's own folder.
+    ``sentence``: the result of ``sentence_settings``, if it is not from the tokenizer's own folder.
     """
     folder = file.parent
     sentence = sentence or sentence_settings(folder)
     config = settings(folder, "tokenizer_config.json")
     _check_python(file, config)
-    text, own = _text(file)
+    text, is_original = _text(file)
     library = _checked(file, text)
     document = _document(file, text)
     _check_limits(file, document)
     lowered = sentence[1].get("do_lower_case") is True
-    content = None if own else text.encode("utf-8")
+    content = None if is_original else text.encode("utf-8")
     try:
         served = tokenizer_config.applied(document, config, settings(folder, "config.json")) or document
         served = (tokenizer_config.lowered(served) if lowered else None) or served
@@ -250,11 +250,11 @@ def read(file: Path, sentence: tuple[Path, Mapping[str, Any]] | None = None) -> 
         gives_types=tokenizer_config.gives_types(config, settings(folder, "config.json")),
         splits_special=config.get("split_special_tokens") is True,
         own_python=_own_python(config),
-        notes=_python_notes(config) if own else (),
+        notes=_python_notes(config) if is_original else (),
     )
     # A large vocabulary takes a second to load.
-    vars(spec)["library"] = made = library if served == document else _changed(file, spec.served)
-    made.encode_special_tokens = spec.splits_special
+    vars(spec)["library"] = tokenizer = library if served == document else _changed(file, spec.served)
+    tokenizer.encode_special_tokens = spec.splits_special
     _check_words(spec)
     return spec
 
@@ -290,10 +290,10 @@ def _check_words(spec: TokenizerSpec) -> None:
 
 def _python_notes(config: Mapping[str, Any]) -> tuple[str, ...]:
     """A note on a class whose Python code, not tokenizer.json, says what transformers makes of a text."""
-    own, named = _own_python(config), str(config.get("tokenizer_class", ""))
-    if not own and named not in slow_tokenizer.NO_FAST_FORM:
+    own_python, named = _own_python(config), str(config.get("tokenizer_class", ""))
+    if not own_python and named not in slow_tokenizer.NO_FAST_FORM:
         return ()
-    whose = "Python code of the model's own" if own else "Python code of transformers"
+    whose = "Python code of the model's own" if own_python else "Python code of transformers"
     return (
         f"tokenizer_config.json names {named or 'a class'}, {whose}, which is not run: the server follows "
         "tokenizer.json alone",
@@ -425,8 +425,8 @@ def sentence_settings(*folders: Path) -> tuple[Path, Mapping[str, Any]]:
     for folder in folders:
         for name in SENTENCE_FILES:
             if stated := settings(folder, name):
-                found = (file for place in places(folder) if (file := containment.within(place, name)))
-                return next(found, folder / name), stated
+                stated_in = (file for place in places(folder) if (file := containment.within(place, name)))
+                return next(stated_in, folder / name), stated
     return folders[0] / SENTENCE_FILES[0], {}
 
 

@@ -1,4 +1,4 @@
-"""What tokenizer_config.json changes in the tokenizer.json beside it.
+"""Changes that tokenizer_config.json makes to the tokenizer.json beside it.
 
 For transformers, tokenizer_config.json has the last word: BERT's family lower-cases as ``do_lower_case``
 says, a byte-level tokenizer puts a space before a text as ``add_prefix_space`` says, MBart's marks a text
@@ -121,18 +121,18 @@ def gives_types(settings: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
 def side(
     settings: Mapping[str, Any],
     document: Mapping[str, Any],
-    what: str,
+    operation: str,
     config: Mapping[str, Any] = _NOTHING,
 ) -> str:
-    """``left`` or ``right``: where rows are cut (``what``: "truncation") or filled up ("padding").
+    """``left`` or ``right``: where rows are cut (``operation``: "truncation") or filled up ("padding").
 
-    transformers takes tokenizer_config.json's word, else that of tokenizer.json, which has a part of this
-    name if it was saved with one, else the class's own.
+    transformers reads tokenizer_config.json first, then tokenizer.json, which has a part of this name if it
+    was saved with one, then the class's default.
     """
-    own = _LEFT if what == "padding" else ()
-    saved = (document.get(what) or {}).get("direction")
-    usual = "left" if class_of(settings, config) in own else "right"
-    stated = settings.get(f"{what}_side") or saved or usual
+    left_sided = _LEFT if operation == "padding" else ()
+    saved = (document.get(operation) or {}).get("direction")
+    usual = "left" if class_of(settings, config) in left_sided else "right"
+    stated = settings.get(f"{operation}_side") or saved or usual
     return "left" if str(stated).lower() == "left" else "right"
 
 
@@ -145,8 +145,8 @@ def lowered(document: Mapping[str, Any]) -> dict[str, Any] | None:
     steps = normalizer["normalizers"] if normalizer.get("type") == "Sequence" else [normalizer]
     if any(step.get("type") == "Lowercase" or step.get("lowercase") for step in steps):
         return None
-    own = [step for step in steps if step]
-    return {**document, "normalizer": {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, *own]}}
+    present = [step for step in steps if step]
+    return {**document, "normalizer": {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, *present]}}
 
 
 def applied(
@@ -245,41 +245,41 @@ def _marked(document: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[st
 
 
 def _added(document: Mapping[str, Any], settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """``added_tokens``: those of tokenizer_config.json have its flags; what it names and is known is one.
+    """``added_tokens`` with the flags of tokenizer_config.json, and the tokens named there that have an id.
 
-    What is named and has no id (a padding token that was never trained) stays out: transformers gives it one
-    that the model has no row for.
+    A named token without an id (a padding token that was never trained) stays out: transformers gives it one
+    for which the model has no row.
     """
-    known = {entry["content"]: dict(entry) for entry in document.get("added_tokens") or ()}
-    own = dict(known)
+    entries = {entry["content"]: dict(entry) for entry in document.get("added_tokens") or ()}
+    registered = dict(entries)
     stated: dict[str, Mapping[str, Any]] = {}
     for entry in (settings.get("added_tokens_decoder") or {}).values():
         stated[str(entry["content"])] = entry
-    more = settings.get("additional_special_tokens") or [], settings.get("extra_special_tokens") or []
-    listed = [token for group in more for token in (group.values() if isinstance(group, dict) else group)]
+    groups = settings.get("additional_special_tokens") or [], settings.get("extra_special_tokens") or []
+    listed = [token for group in groups for token in (group.values() if isinstance(group, dict) else group)]
     for token in (*(settings.get(name) for name in _NAMED), *listed):
         text = _content(token)
-        if text and text not in own and text not in stated:
+        if text and text not in registered and text not in stated:
             flags = token if isinstance(token, dict) else {}
             stated[text] = {"normalized": False, **flags, "special": True}
-    missing = [text for text in stated if text not in own]
+    missing = [text for text in stated if text not in registered]
     ids = _ids(document, missing) if missing else {}
     for text, entry in stated.items():
         flags = {name: bool(entry.get(name)) for name in _FLAGS}
-        if text in known:
-            known[text] |= flags
+        if text in entries:
+            entries[text] |= flags
         elif text in ids:
-            known[text] = {"id": ids[text], "content": text, **flags}
-    return sorted(known.values(), key=lambda entry: int(entry["id"]))
+            entries[text] = {"id": ids[text], "content": text, **flags}
+    return sorted(entries.values(), key=lambda entry: int(entry["id"]))
 
 
 def _ids(document: Mapping[str, Any], texts: Sequence[str]) -> dict[str, int]:
-    """The ids of those of ``texts`` that are in the vocabulary."""
+    """Ids of ``texts``; texts outside the vocabulary are left out."""
     vocabulary = (document.get("model") or {}).get("vocab") or {}
     if isinstance(vocabulary, dict):
         return {text: int(vocabulary[text]) for text in texts if text in vocabulary}
-    wanted = set(texts)
-    return {piece[0]: number for number, piece in enumerate(vocabulary) if piece[0] in wanted}
+    pieces = set(texts)
+    return {piece[0]: number for number, piece in enumerate(vocabulary) if piece[0] in pieces}
 
 
 def _content(stated: Any) -> str:

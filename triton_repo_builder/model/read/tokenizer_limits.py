@@ -87,24 +87,24 @@ def _parts(part: Any, inner: str, kind: str = "") -> Iterator[Mapping[str, Any]]
     if not part:
         return
     if part.get("type") == "Sequence":
-        for one in part.get(inner) or ():
-            yield from _parts(one, inner, kind)
+        for step in part.get(inner) or ():
+            yield from _parts(step, inner, kind)
     elif not kind or part.get("type") == kind:
         yield part
 
 
 def _check_template(template: Mapping[str, Any]) -> None:
-    known = template.get("special_tokens") or {}
+    defined = template.get("special_tokens") or {}
     for name, texts in (("single", {"A"}), ("pair", {"A", "B"})):
         added, sequences = 0, []
         for piece in template.get(name) or ():
             (kind, said), *_ = piece.items()
             if kind == "Sequence":
                 sequences.append(said["id"])
-            elif said["id"] not in known:
+            elif said["id"] not in defined:
                 raise ValueError(f"its template has the token {said['id']!r:.60}, which it does not define")
             else:
-                added += len(known[said["id"]]["ids"])
+                added += len(defined[said["id"]]["ids"])
         if len(set(sequences)) != len(sequences) or not texts.issuperset(sequences):
             raise ValueError(f"its template for a {name} repeats a text, or has one that is not there")
         if added > MOST_SPECIAL:

@@ -16,7 +16,7 @@ from triton_repo_builder.model.read.tokenizer import FILE, TokenizerSpec, token_
 
 @dataclass(frozen=True, kw_only=True)
 class TokenRules:
-    """What a task changes in the tokenizer."""
+    """Changes that a task makes to the tokenizer."""
 
     marker: str | None = None
     """A token put after the first one of every text."""
@@ -91,8 +91,8 @@ def plain(spec: TokenizerSpec) -> TokenizerSpec:
         splits_special=False,
     )
     ids = (changed.library.get_vocab(with_added_tokens=added).values() for added in (True, False))
-    largest, own = (max(numbers, default=0) for numbers in ids)
-    return replace(changed, largest_id=largest, largest_own_id=own)
+    largest, largest_own = (max(numbers, default=0) for numbers in ids)
+    return replace(changed, largest_id=largest, largest_own_id=largest_own)
 
 
 def _clear_types(value: Any) -> None:

@@ -47,7 +47,7 @@ LIBRARIES = {
     "pil": "pillow",
     "scipy": "scipy",
 }
-"""What pip installs for a library, by its name in the messages of transformers' image processors."""
+"""Packages on PyPI, by the library's name in the messages of transformers' image processors."""
 
 
 def load(module: str = "") -> Any:
@@ -90,7 +90,7 @@ def from_pretrained(kind: str, path: Path, **settings: Any) -> Any:
 
 def reason(error: Exception, folder: Path) -> str:
     """Why transformers cannot read a model's folder, in its words; it names the private copy."""
-    return first_line(COPY.sub(lambda found: str(folder), str(error)) or type(error).__name__)
+    return first_line(COPY.sub(lambda copied: str(folder), str(error)) or type(error).__name__)
 
 
 def lacking(error: Exception) -> str:
@@ -105,12 +105,12 @@ def _copy(folder: Path, target: Path) -> None:
     for file in sorted(folder.iterdir()):
         if file.suffix not in SUFFIXES or (file.is_dir() and not file.is_symlink()):
             continue
-        found = containment.within(folder, file.name)
-        if found is None:
+        source = containment.within(folder, file.name)
+        if source is None:
             continue
         document = file.suffix == ".json" and file.name not in VOCABULARIES
         try:
-            content = files.read(found, files.LARGEST_DOCUMENT if document else LARGEST)
+            content = files.read(source, files.LARGEST_DOCUMENT if document else LARGEST)
         except OSError as error:
             raise files.unreadable(file, error) from None
         files.create(target / file.name, _without_names(content, file) if document else content)

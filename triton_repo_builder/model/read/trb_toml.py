@@ -85,10 +85,12 @@ def layered(*layers: Mapping[str, Any]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for layer in layers:
-        own = {key: value for key, value in layer.items() if value is not None and key != ORIGINS}
+        overrides = {key: value for key, value in layer.items() if value is not None and key != ORIGINS}
         files = layer.get(ORIGINS, {})
-        origins = {key: file for key, file in {**origins, **files}.items() if key not in own or key in files}
-        values |= own
+        origins = {
+            key: file for key, file in {**origins, **files}.items() if key not in overrides or key in files
+        }
+        values |= overrides
     return {**values, ORIGINS: origins}
 
 

@@ -1,4 +1,4 @@
-"""What Ultralytics' export says of a model: its task, the names of its classes and the size of its images.
+"""Metadata of an Ultralytics export: the task, the names of the classes and the size of the images.
 
 All of it is in the ONNX file's own metadata (ultralytics/engine/exporter.py, ``self.metadata``).
 """
@@ -15,7 +15,7 @@ from triton_repo_builder.base.errors import Code, TrbError
 KEYS = ("task", "names", "imgsz", "stride")
 """Metadata that no other exporter writes together."""
 OLDER = ("names", "stride")
-"""What the exporter of YOLOv5's own repository writes, and no more."""
+"""All that the exporter of YOLOv5's own repository writes."""
 LARGEST = 8192
 """Pixels of an edge: more is a mistake in the file."""
 

@@ -17,7 +17,7 @@ from triton_repo_builder.run.client.values import RequestFailed
 HEADER = "admin-key"
 """The header over HTTP, and the name of the key in tritonserver's options."""
 GRPC_HEADER = f"triton-grpc-protocol-{HEADER}"
-"""The same over gRPC. No method that ``GrpcClient`` calls is restricted."""
+"""The header over gRPC. No method that ``GrpcClient`` calls is restricted."""
 SHORTEST, LONGEST = 16, 1024
 ASKED = re.compile(r"is restricted, expecting header '([^']+)'")
 """Triton's answer without the key and with a wrong one."""
@@ -62,8 +62,8 @@ def headers(url: str) -> dict[str, str]:
 
 def check(url: str, error: RequestFailed) -> None:
     """Raise ``TrbError`` ADMIN_KEY if the server refused because of the key."""
-    asked = ASKED.search(error.message)
-    if asked is None or asked[1] != HEADER:
+    restricted = ASKED.search(error.message)
+    if restricted is None or restricted[1] != HEADER:
         return
     if headers(url):
         raise TrbError(
@@ -83,9 +83,9 @@ def check(url: str, error: RequestFailed) -> None:
 
 def refuse_other(url: str, answer: str) -> None:
     """Raise ``TrbError`` ADMIN_KEY if the server asks for a key by another name than ours."""
-    asked = ASKED.search(answer)
-    if asked is not None:
-        name = asked[1].removeprefix("triton-grpc-protocol-")
+    restricted = ASKED.search(answer)
+    if restricted is not None:
+        name = restricted[1].removeprefix("triton-grpc-protocol-")
         raise TrbError(
             Code.ADMIN_KEY,
             f"the server wants a key called '{name}' for this, and trb sends only one called '{HEADER}'",

@@ -268,7 +268,7 @@ class HttpClient:
 
 
 PLAIN = "!$&'()*+,;=:@"
-"""What a path may hold as it stands (RFC 3986): the server does not decode what is encoded without need."""
+"""Characters that a path may hold unencoded (RFC 3986): the server does not decode them if encoded."""
 
 
 def _quote(model: str) -> str:

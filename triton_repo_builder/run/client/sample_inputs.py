@@ -54,30 +54,30 @@ def request(
 ) -> dict[str, Array]:
     """The inputs of request ``number``, with ``size`` for every open axis.
 
-    ``texts`` are those of the rows; by default one of ``TEXTS``. With ``files`` inputs that are named after
+    ``texts`` has a text for each row; by default one of ``TEXTS``. With ``files`` inputs that are named after
     images or sounds get one of the package's. Raises KeyError for an unknown type, and ``TooLarge``.
     """
     lines = texts or [TEXTS[number % len(TEXTS)]] * rows
     encoded = [text.encode() for text in lines]
-    made: dict[str, Array] = {}
+    arrays: dict[str, Array] = {}
     room = LARGEST
     for tensor in tensors:
         text = tensor.datatype == "BYTES"
-        known = [*resources.samples(tensor.name).values()] if text and files else []
-        given = [known[number % len(known)]] * len(lines) if known else encoded
+        sample_files = [*resources.samples(tensor.name).values()] if text and files else []
+        strings = [sample_files[number % len(sample_files)]] * len(lines) if sample_files else encoded
         # One text per row is the usual front of a text model; an open axis gets one text as well.
         shape = tuple((1 if text else size) if dim < 0 else dim for dim in tensor.shape)
         shape = (len(lines), *shape[1:]) if batched else shape
         room -= math.prod(shape) * (
-            4 + max(map(len, given)) if text else max(4, BY_WIRE[tensor.datatype].size)
+            4 + max(map(len, strings)) if text else max(4, BY_WIRE[tensor.datatype].size)
         )
         if room < 0 or len(shape) > AXES:
             dims = " x ".join(map(str, shape))
             raise TooLarge(
                 f"input {tensor.name} of {dims:.60} is more than is made: {LARGEST:,} bytes, {AXES} axes"
             )
-        made[tensor.name] = _strings(shape, given, batched) if text else _numbers(tensor, number, shape)
-    return made
+        arrays[tensor.name] = _strings(shape, strings, batched) if text else _numbers(tensor, number, shape)
+    return arrays
 
 
 def constants(tensors: Iterable[Tensor]) -> list[dict[str, Any]]:

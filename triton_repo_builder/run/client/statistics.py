@@ -201,11 +201,11 @@ def read_metrics(url: str, timeout: float = 2.0) -> tuple[str, str]:
 
 def token_cache(page: str, models: Collection[str]) -> tuple[float, float]:
     """Texts that the tokenizer caches of these models held, and those that they did not hold."""
-    found = dict.fromkeys(TOKEN_CACHE, 0.0)
+    counts = dict.fromkeys(TOKEN_CACHE, 0.0)
     for name, model, text in TOKENS.findall(page):
         if model in models:
-            found[name] += float(text)
-    hits, misses = found.values()
+            counts[name] += float(text)
+    hits, misses = counts.values()
     return hits, misses
 
 

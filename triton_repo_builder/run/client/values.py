@@ -81,12 +81,12 @@ def ready_versions(index: Iterable[IndexEntry]) -> dict[str, tuple[int, ...]]:
 
     Raises ``RequestFailed`` if a version is not a number.
     """
-    found: dict[str, list[int]] = {}
+    versions: dict[str, list[int]] = {}
     with understood():
         for entry in index:
             if entry.ready:
-                found.setdefault(entry.name, []).append(int(entry.version or 0))
-    return {name: tuple(sorted(numbers)) for name, numbers in found.items()}
+                versions.setdefault(entry.name, []).append(int(entry.version or 0))
+    return {name: tuple(sorted(numbers)) for name, numbers in versions.items()}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -63,11 +63,11 @@ def of_repository(path: Path, name: str) -> Example:
 def example(endpoint: Endpoint, folder: Path) -> Example:
     """The endpoint with its shortest golden case in ``folder``, else with its warm-up file, or zeros."""
     with_file = _with_file(folder, endpoint.needed) or _with_warm_up_file(folder, endpoint)
-    asked = with_file or inputs(folder, endpoint.needed)
+    inputs_with_data = with_file or inputs(folder, endpoint.needed)
     return Example(
         endpoint=endpoint,
         obstacle=obstacle(endpoint, (*endpoint.needed, *endpoint.outputs)),
-        inputs=tuple(asked),
+        inputs=tuple(inputs_with_data),
         file=with_file[0]["data"][0] if with_file else None,
     )
 
@@ -133,22 +133,22 @@ def _with_warm_up_file(folder: Path, endpoint: Endpoint) -> list[dict[str, Any]]
     """Inputs with the file that a step of an ensemble is warmed up with, which comes first; or empty."""
     try:
         steps = _config(folder)["ensemble_scheduling"]["step"]
-        found = {
-            public: _warm_up(folder.parent / step["model_name"], own)
+        warm_ups = {
+            public: _warm_up(folder.parent / step["model_name"], inner)
             for step in steps
-            for own, public in step["input_map"].items()
+            for inner, public in step["input_map"].items()
         }
     except (OSError, KeyError, TypeError, ValueError, TrbError):
         return []
-    named = [(name, data) for name, data in found.items() if data]
-    asked = {item["name"]: item for item in sample_inputs.constants(endpoint.needed)}
-    if len(named) != 1 or (name := named[0][0]) not in asked or math.prod(asked[name]["shape"]) != 1:
+    named = [(name, data) for name, data in warm_ups.items() if data]
+    constants = {item["name"]: item for item in sample_inputs.constants(endpoint.needed)}
+    if len(named) != 1 or (name := named[0][0]) not in constants or math.prod(constants[name]["shape"]) != 1:
         return []
-    return [{**asked.pop(name), "data": [named[0][1]]}, *asked.values()]
+    return [{**constants.pop(name), "data": [named[0][1]]}, *constants.values()]
 
 
 def _warm_up(folder: Path, name: str) -> bytes:
-    """The only string of an input's first warm-up sample, if that is no text; else empty."""
+    """The only string of an input's first warm-up sample, if it is not a text; else empty."""
     for sample in _config(folder).get("model_warmup", ()):
         value = sample["inputs"].get(name, {})
         if value.get("data_type") == "TYPE_STRING" and value.get("input_data_file"):

@@ -50,10 +50,10 @@ def usage(base: str, name: str, folder: Path) -> Usage:
     url = f"{base}/v2/models/{quote(name)}/infer"
     if note:
         return Usage(endpoint=endpoint, curl="", note=note)
-    made = example.example(endpoint, folder)
-    if made.file is not None:
-        return Usage(endpoint=endpoint, curl=curl_file(url, made))
-    inputs = [dict(item) for item in made.inputs]
+    request = example.example(endpoint, folder)
+    if request.file is not None:
+        return Usage(endpoint=endpoint, curl=curl_file(url, request))
+    inputs = [dict(item) for item in request.inputs]
     return Usage(
         endpoint=endpoint,
         curl=curl_line(url, inputs, endpoint.outputs),
@@ -98,15 +98,15 @@ def _values(item: Mapping[str, Any]) -> Any:
     return data[0] if count == 1 else data
 
 
-def curl_file(url: str, made: Example) -> str:
+def curl_file(url: str, request: Example) -> str:
     """A JSON header with the other inputs, then the file after its length in four bytes: the answer is JSON.
 
     The only input may come alone as well (header length 0), but then Triton answers in binary.
     """
-    content = made.file or b""
-    first = {key: value for key, value in made.inputs[0].items() if key != "data"}
+    content = request.file or b""
+    first = {key: value for key, value in request.inputs[0].items() if key != "data"}
     item = {**first, "parameters": {"binary_data_size": len(content) + 4}}
-    header = json.dumps({"inputs": [item, *map(dict, made.inputs[1:])]})
+    header = json.dumps({"inputs": [item, *map(dict, request.inputs[1:])]})
     length = "".join(f"\\{byte:03o}" for byte in len(content).to_bytes(4, "little"))
     body = f"printf %s {shlex.quote(header)}; printf '{length}'; "
     body += f"echo {base64.b64encode(content).decode()} | base64 -d"
@@ -138,8 +138,8 @@ def curl_line(url: str, inputs: list[dict[str, Any]], outputs: tuple[Tensor, ...
         + f', "data": {expression(item)}}}'
         for item in inputs
     )
-    more = f', "outputs": {body["outputs"]!r}' if save else ""
-    program = f'import json; print(json.dumps({{"inputs": [{parts}]{more}}}))'
+    requested = f', "outputs": {body["outputs"]!r}' if save else ""
+    program = f'import json; print(json.dumps({{"inputs": [{parts}]{requested}}}))'
     return f"python3 -c {shlex.quote(program)} | {line}@-"
 
 

@@ -1,4 +1,4 @@
-"""What ``trb demo`` asks the endpoint that it built of a small real model."""
+"""Requests of ``trb demo`` to the endpoint that it built from a small real model."""
 
 from __future__ import annotations
 

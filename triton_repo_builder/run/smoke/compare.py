@@ -45,8 +45,8 @@ def _where(expected: cases.CaseTensor, actual: Array) -> str:
     positions = range(actual.size) if expected.indices is None else expected.indices
     flat = actual.reshape(-1)
     worst, most = 0, -1.0
-    for number, (position, want) in enumerate(zip(positions, expected.data, strict=False)):
-        off = _off(want, flat[position])
+    for number, (position, value) in enumerate(zip(positions, expected.data, strict=False)):
+        off = _off(value, flat[position])
         if off > most:
             worst, most = number, off
     position = positions[worst]
@@ -58,8 +58,8 @@ def _off(expected: Any, actual: Any) -> float:
     if isinstance(actual, bytes):
         return 0.0 if actual.decode("utf-8", "replace") == expected else float("inf")
     difference = abs(float(expected) - float(actual))
-    both = float(expected) == float(actual) or (np.isnan(float(expected)) and np.isnan(float(actual)))
-    return 0.0 if both else difference if np.isfinite(difference) else float("inf")
+    equal = float(expected) == float(actual) or (np.isnan(float(expected)) and np.isnan(float(actual)))
+    return 0.0 if equal else difference if np.isfinite(difference) else float("inf")
 
 
 def _show(value: Any) -> str:
@@ -85,8 +85,10 @@ def row(
         if array.ndim == 0 or array.shape[0] != rows:
             raise Mismatch(f"output {name}: expected {rows} rows, got shape {list(array.shape)}")
         part = array[index : index + 1]
-        want, axes = recorded.get(name, ()), stated.get(name, ())
-        if len(want) == len(axes) == part.ndim and name not in listing:
-            part = part[tuple(slice(want[i] if axes[i] == -1 else None) for i in range(part.ndim))]
+        recorded_shape, stated_shape = recorded.get(name, ()), stated.get(name, ())
+        if len(recorded_shape) == len(stated_shape) == part.ndim and name not in listing:
+            part = part[
+                tuple(slice(recorded_shape[i] if stated_shape[i] == -1 else None) for i in range(part.ndim))
+            ]
         result[name] = part
     return result

@@ -113,9 +113,9 @@ def _counted(
     deadline = time.monotonic() + LATE
     while True:
         after = statistics.settled(session.http, {model, endpoint.name})
-        own, inner = (statistics.growth(before, after, name) for name in (endpoint.name, model))
+        outer, inner = (statistics.growth(before, after, name) for name in (endpoint.name, model))
         # What the endpoint itself answers from its cache never reaches its steps.
-        expected = sent if model == endpoint.name else (sent - own.cached) * times
+        expected = sent if model == endpoint.name else (sent - outer.cached) * times
         counted = inner.rows + inner.cached
         if counted >= expected or time.monotonic() > deadline:
             break

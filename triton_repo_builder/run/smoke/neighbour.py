@@ -42,7 +42,7 @@ class Neighbours:
         return self._long[shapes(case)]
 
     def _longest(self, case: cases.Case) -> Mapping[str, Array]:
-        """Its text lengthened, or unchanged if the endpoint bounds its texts."""
+        """The case's inputs with a longer text; unchanged if the endpoint bounds its texts."""
         long = lengthened(inputs_of(case))
         try:
             self._session.ask(self._endpoint.name, GRPC, long)
@@ -53,7 +53,7 @@ class Neighbours:
 
 
 def lengthened(inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The same inputs with the longest text repeated until it has ``WORDS`` words."""
+    """The inputs with the longest text repeated until it has ``WORDS`` words."""
     texts = {name: b" ".join(v.reshape(-1).tolist()) for name, v in inputs.items() if v.dtype.kind == "O"}
     name = max(texts, key=lambda key: len(texts[key]))
     words = texts[name].split() or [b"word"]

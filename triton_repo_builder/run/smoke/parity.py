@@ -26,7 +26,7 @@ MADE = "repeatability"
 def checks(session: Session, endpoint: Subject) -> Iterator[Check]:
     """Golden cases against the original model's answers; made cases against the server's first ones."""
     if not endpoint.golden:
-        yield unproven(endpoint.name, endpoint.why, asked=session.options.cases)
+        yield unproven(endpoint.name, endpoint.why, requested=session.options.cases)
     if endpoint.file is None:
         yield Check(
             group=MADE, name="answers", endpoint=endpoint.name, status=Status.UNVERIFIED, detail=endpoint.why
@@ -73,12 +73,12 @@ def _served(case: cases.Case, answer: Mapping[str, Array]) -> cases.Case:
     return replace(case, outputs=outputs)
 
 
-def unproven(endpoint: str, why: str, *, asked: bool) -> Check:
+def unproven(endpoint: str, why: str, *, requested: bool) -> Check:
     """Parity that could not be checked: not a success, unless the user left the cases out."""
     return Check(
         group=GOLDEN,
         name="parity with the original model",
         endpoint=endpoint,
-        status=Status.UNVERIFIED if asked else Status.SKIPPED,
+        status=Status.UNVERIFIED if requested else Status.SKIPPED,
         detail=f"not checked: {why}",
     )

@@ -148,7 +148,7 @@ def _strange_texts(session: Session, endpoint: Subject, inputs: Mapping[str, Arr
         return {**inputs, name: array}
 
     long = (b"lorem ipsum dolor sit amet " * (LONG // 27 + 1))[:LONG]
-    for what, text in (
+    for label, text in (
         ("an empty text", b""),
         ("a text of blanks", b" \t\n "),
         ("a text with a NUL", b"one\x00two"),
@@ -156,24 +156,24 @@ def _strange_texts(session: Session, endpoint: Subject, inputs: Mapping[str, Arr
     ):
         for protocol in endpoint.protocols:
             send = session.sender(endpoint.name, protocol, filled(text))
-            yield Probe(name=what, protocol=protocol, send=send, strange=True)
-    what, bad = "a text that is not UTF-8", b"caf\xe9 \xff\xfe \xc3("
+            yield Probe(name=label, protocol=protocol, send=send, strange=True)
+    label, bad = "a text that is not UTF-8", b"caf\xe9 \xff\xfe \xc3("
     for protocol in (GRPC, BINARY):
         send = session.sender(endpoint.name, protocol, filled(bad))
-        yield Probe(name=what, protocol=protocol, send=send, strange=True, excused=NOT_TEXT)
+        yield Probe(name=label, protocol=protocol, send=send, strange=True, excused=NOT_TEXT)
     marker = b"@@text@@"
     raw = encode_json(filled(marker)) if endpoint.http_protocol == JSON else None
     if raw:
         body = Body(data=raw.data.replace(marker, bad), headers=raw.headers)
         post = _post(session, endpoint, body)
-        yield Probe(name=what, protocol=JSON, send=post, strange=True, excused=NOT_TEXT)
+        yield Probe(name=label, protocol=JSON, send=post, strange=True, excused=NOT_TEXT)
 
 
 def _bad_files(session: Session, endpoint: Subject, inputs: Mapping[str, Array]) -> Iterator[Probe]:
     """Damaged files, and bytes that are not a file: to be refused."""
     name = next(key for key, array in inputs.items() if array.dtype.kind == "O")
     sound = inputs[name].reshape(-1)[0]
-    for what, data in (
+    for label, data in (
         ("an empty file", b""),
         ("a text in place of a file", b"not a file of that kind"),
         ("a file cut short", sound[: len(sound) // 2]),
@@ -183,7 +183,7 @@ def _bad_files(session: Session, endpoint: Subject, inputs: Mapping[str, Array])
         array.fill(data)
         for protocol in endpoint.protocols:
             send = session.sender(endpoint.name, protocol, {**inputs, name: array})
-            yield Probe(name=what, protocol=protocol, send=send)
+            yield Probe(name=label, protocol=protocol, send=send)
 
 
 def _post(session: Session, endpoint: Subject, body: Body) -> Callable[[], object]:

@@ -33,7 +33,7 @@ class Check:
     endpoint: str = ""
     protocol: str = ""
     detail: str = ""
-    """Of a failure: the expected and the actual result. Else an observation, or why there is none."""
+    """Expected and actual result of a failure; else an observation, or why there is none."""
     difference: float | None = None
     """Largest absolute difference to the expected numbers."""
     allowed: float | None = None
@@ -120,7 +120,7 @@ class SmokeReport:
             yield Line(checks=tuple(group))
 
     def to_json(self) -> dict[str, Any]:
-        """The same facts for a program; an infinite difference becomes null, as JSON has none."""
+        """The report for programs; an infinite difference becomes null, as JSON has none."""
         checks = []
         for check in self.checks:
             document = asdict(check) | {"status": check.status.value}

@@ -28,7 +28,7 @@ from triton_repo_builder.run.smoke.session import (
 from triton_repo_builder.run.smoke.target import Target, targets
 
 Progress = Callable[[str, int, int], None]
-"""Called before each stage with what it is, how many are done and how many there are."""
+"""Called before each stage with its name, the number of finished stages and the number of all."""
 
 STAGES: tuple[tuple[str, Callable[[Session, Subject], Iterator[Check]]], ...] = (
     (GOLDEN, parity.checks),

@@ -49,7 +49,7 @@ class Subject:
 
     @property
     def name(self) -> str:
-        """Its name on the server."""
+        """The endpoint's name on the server."""
         return self.interface.name
 
     @property

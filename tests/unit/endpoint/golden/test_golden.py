@@ -342,7 +342,7 @@ def test_an_answer_that_changes_beside_a_long_text(
     monkeypatch.setattr(golden_text, "run_rows", changing)
     made = text(tiny.embedder(tmp_path / "bert"))
     assert made.batchable
-    assert made.apart == "its answer to a text changes with the other texts in the batch"
+    assert made.interaction == "its answer to a text changes with the other texts in the batch"
     assert made.cases is not None
     assert made.cases.tolerance.batched == 1e-4
 
@@ -357,7 +357,10 @@ def test_a_batch_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         return run_rows(runner, read, rows, settings)
 
     monkeypatch.setattr(golden_text, "run_rows", failing)
-    assert text(tiny.embedder(tmp_path / "bert")).apart == "it fails on texts of different length in a batch"
+    assert (
+        text(tiny.embedder(tmp_path / "bert")).interaction
+        == "it fails on texts of different length in a batch"
+    )
 
 
 NER = {"model_type": "bert", "max_position_embeddings": 32, "architectures": ["BertForTokenClassification"]}
@@ -398,7 +401,7 @@ def test_a_model_that_mixes_rows(nodes: str, apart: str, tmp_path: Path) -> None
     model.graph.node.extend(made.node)
     model.graph.output[0].name = "last_hidden_state"
     (folder / "model.onnx").write_bytes(model.SerializeToString())
-    assert text(folder).apart.startswith(apart)
+    assert text(folder).interaction.startswith(apart)
 
 
 def test_rows_that_mix_are_found_behind_scores_of_1(tmp_path: Path) -> None:
@@ -414,7 +417,7 @@ def test_rows_that_mix_are_found_behind_scores_of_1(tmp_path: Path) -> None:
     made = onnx.parser.parse_graph(f"g (float[b, 3] own_logits) => (float[b, 3] logits) {{{nodes}}}")
     model.graph.node.extend(made.node)
     (folder / "model.onnx").write_bytes(model.SerializeToString())
-    assert text(folder).apart == "its answer to a text changes with the other texts in the batch"
+    assert text(folder).interaction == "its answer to a text changes with the other texts in the batch"
 
 
 def test_rows_that_mix_are_found_where_no_answer_is_stable(
@@ -425,7 +428,7 @@ def test_rows_that_mix_are_found_where_no_answer_is_stable(
     tiny.text_model(folder / "model.onnx", output="token_logits", rows=tiny.ROWS)
     tiny.put_json(folder / "config.json", {**NER, "id2label": {str(n): f"B-{n}" for n in range(tiny.ROWS)}})
     monkeypatch.setattr(golden_text, "stable", lambda *_: False)
-    assert text(folder).apart == ""
+    assert text(folder).interaction == ""
     run_rows = golden_text.run_rows
 
     def moving(runner: Any, read: Any, rows: Any, settings: Any) -> Any:
@@ -438,7 +441,7 @@ def test_rows_that_mix_are_found_where_no_answer_is_stable(
     monkeypatch.setattr(golden_text, "run_rows", moving)
     made = text(folder)
     assert made.cases is None
-    assert made.apart == "its answer to a text changes with the other texts in the batch"
+    assert made.interaction == "its answer to a text changes with the other texts in the batch"
 
 
 def test_what_was_never_run_in_a_batch_has_shown_nothing(

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from triton_repo_builder.base import dtypes
 from triton_repo_builder.endpoint.plan.model import (
     DynamicBatching,
+    EnsembleStep,
     InstanceGroup,
     ModelPlan,
-    Step,
     TensorPlan,
     WarmupInput,
 )
@@ -59,7 +59,7 @@ ENSEMBLES = st.builds(
     ModelPlan,
     **COMMON,
     step=st.lists(
-        st.builds(Step, model_name=TEXT, input_map=PAIRS, output_map=PAIRS), min_size=1, max_size=3
+        st.builds(EnsembleStep, model_name=TEXT, input_map=PAIRS, output_map=PAIRS), min_size=1, max_size=3
     ).map(tuple),
 )
 
@@ -108,7 +108,7 @@ def read_back(config: dict[str, Any], about: str) -> ModelPlan:
             for name, entry in sorted(warmup["inputs"].items())
         ),
         step=tuple(
-            Step(
+            EnsembleStep(
                 model_name=entry["model_name"],
                 input_map=tuple(sorted(entry["input_map"].items())),
                 output_map=tuple(sorted(entry["output_map"].items())),

@@ -4,13 +4,13 @@ import pytest
 
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.measure.optimize import recipe
-from triton_repo_builder.measure.optimize.recipe import Step
+from triton_repo_builder.measure.optimize.recipe import RecipeStep
 
 
 def test_steps_of_a_text() -> None:
     assert recipe.parse("fuse, int8:per-channel") == (
-        Step(name="fuse"),
-        Step(name="int8", how="per-channel"),
+        RecipeStep(name="fuse"),
+        RecipeStep(name="int8", how="per-channel"),
     )
     assert recipe.parse("") == ()
 

@@ -42,7 +42,7 @@ def _run(path: Path) -> list[Matrix]:
     return list(session.run(None, {value.name: feeds[value.name] for value in session.get_inputs()}))
 
 
-def _cut(path: Path, tmp_path: Path) -> tuple[prune.Found, Path]:
+def _cut(path: Path, tmp_path: Path) -> tuple[prune.ZeroParts, Path]:
     return prune.cut(skeleton.read(path), tmp_path / "cut.onnx"), tmp_path / "cut.onnx"
 
 
@@ -77,7 +77,7 @@ def test_what_is_zero_is_cut_out(
 
 
 def test_a_model_without_zeros_has_nothing_to_cut(bert: Path) -> None:
-    assert prune.find(skeleton.read(bert)) == prune.Found()
+    assert prune.find(skeleton.read(bert)) == prune.ZeroParts()
 
 
 def test_single_zeros_are_counted_and_stay(bert: Path, tmp_path: Path) -> None:

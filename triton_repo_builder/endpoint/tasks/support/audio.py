@@ -10,7 +10,7 @@ from triton_repo_builder.model.read.source import Source
 
 NAME = "input_values"
 SPECTROGRAMS = (NAME, "input_features")
-"""What Whisper, AST and their like take."""
+"""Inputs of Whisper, AST and similar models."""
 
 
 def audio_input(signature: ModelSignature) -> TensorSpec | None:

@@ -22,7 +22,7 @@ BOXES, LABELS, SCORES, COUNT = "boxes", "labels", "scores", "count"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class Detections:
     """One image's objects, the best first: all candidates, also those below the score."""
 
     boxes: Array
@@ -33,14 +33,14 @@ class Found:
     """Whether float noise leaves these objects as they are, apart from their order."""
 
 
-Find = Callable[[Arrays, int], Found]
+Find = Callable[[Arrays, int], Detections]
 """The original's outputs and the number of the image → its objects."""
 
 
 def by_query(logits_name: str, boxes_name: str, *, background: bool) -> Find:
-    """Of DETR's kind: outputs of the labels and of the box of each query."""
+    """Objects of a DETR-like graph: outputs of the labels and of the box of each query."""
 
-    def find(outputs: Arrays, row: int) -> Found:
+    def find(outputs: Arrays, row: int) -> Detections:
         logits = outputs[logits_name][row].astype(np.float64)
         corners = _corners(outputs[boxes_name][row].astype(np.float64))
         height, width = outputs[IMAGE_SIZE][row]
@@ -58,38 +58,38 @@ def by_query(logits_name: str, boxes_name: str, *, background: bool) -> Find:
 
 
 def by_anchor(output: str, selection: Selection, size: tuple[int, int]) -> Find:
-    """Of YOLO's kind: boxes that still overlap."""
+    """Objects of a YOLO-like graph, whose boxes still overlap."""
 
-    def find(outputs: Arrays, row: int) -> Found:
-        found = outputs[output][row].astype(np.float64).T
+    def find(outputs: Arrays, row: int) -> Detections:
+        rows = outputs[output][row].astype(np.float64).T
         _check(
             output,
-            found.shape[1],
+            rows.shape[1],
             4 + selection.labels,
-            found[:, 4:],
+            rows[:, 4:],
             np.arange(selection.labels),
             selection.labels,
         )
-        labels, scores = found[:, 4:].argmax(axis=1), found[:, 4:].max(axis=1)
+        labels, scores = rows[:, 4:].argmax(axis=1), rows[:, 4:].max(axis=1)
         likely = scores > selection.score
-        all_found = _sorted(_corners(found[likely, :4]), labels[likely], scores[likely])
+        all_found = _sorted(_corners(rows[likely, :4]), labels[likely], scores[likely])
         kept, certain = _suppressed(all_found, selection.overlap)
         kept = kept[: selection.most]
         boxes = _unboxed(all_found.boxes[kept], size, outputs[IMAGE_SIZE][row])
         labels, scores = all_found.labels[kept], all_found.scores[kept]
-        return Found(boxes=boxes, labels=labels, scores=scores, certain=certain)
+        return Detections(boxes=boxes, labels=labels, scores=scores, certain=certain)
 
     return find
 
 
 def finished(output: str, selection: Selection, size: tuple[int, int]) -> Find:
-    """Of graphs that give corners, score and label."""
+    """Objects of a graph that gives corners, score and label."""
 
-    def find(outputs: Arrays, row: int) -> Found:
-        found = outputs[output][row].astype(np.float64)
-        _check(output, found.shape[1], 6, found[:, 4:5], found[:, 5], selection.labels)
-        boxes = _unboxed(found[:, :4], size, outputs[IMAGE_SIZE][row])
-        objects = _sorted(boxes, found[:, 5].astype(np.int64), found[:, 4])
+    def find(outputs: Arrays, row: int) -> Detections:
+        rows = outputs[output][row].astype(np.float64)
+        _check(output, rows.shape[1], 6, rows[:, 4:5], rows[:, 5], selection.labels)
+        boxes = _unboxed(rows[:, :4], size, outputs[IMAGE_SIZE][row])
+        objects = _sorted(boxes, rows[:, 5].astype(np.int64), rows[:, 4])
         # The graph itself has left out the rest: which that is, noise may decide.
         return replace(objects, certain=bool(objects.scores[-1] <= selection.score))
 
@@ -108,11 +108,11 @@ def reference(
         scores = np.zeros((rows, most), dtype=np.float32)
         count = np.zeros((rows, 1), dtype=np.int32)
         for row in range(rows):
-            found = find(outputs, row)
-            above = np.flatnonzero(found.scores > selection.score)[:most]
+            objects = find(outputs, row)
+            above = np.flatnonzero(objects.scores > selection.score)[:most]
             count[row], places = len(above), slice(len(above))
-            boxes[row, places], scores[row, places] = found.boxes[above], found.scores[above]
-            labels[row, places] = [names[number].encode() for number in found.labels[above]]
+            boxes[row, places], scores[row, places] = objects.boxes[above], objects.scores[above]
+            labels[row, places] = [names[number].encode() for number in objects.labels[above]]
         return {BOXES: boxes, LABELS: labels, SCORES: scores, COUNT: count}
 
     return answer
@@ -122,9 +122,9 @@ def unsure(find: Find, selection: Selection) -> Callable[[Arrays, float], frozen
     """``TaskPlan.unsure``: float noise may change which objects there are, or their order."""
 
     def outputs_of(outputs: Arrays, noise: float) -> frozenset[str]:
-        found = find(outputs, 0)
-        scores = found.scores
-        if not found.certain or (np.abs(scores - selection.score) < 10 * noise).any():
+        objects = find(outputs, 0)
+        scores = objects.scores
+        if not objects.certain or (np.abs(scores - selection.score) < 10 * noise).any():
             return frozenset({BOXES, LABELS, SCORES, COUNT})
         answered = scores[scores > selection.score][: selection.most + 1]
         return frozenset({BOXES, LABELS}) if (-np.diff(answered) < 10 * noise).any() else frozenset()
@@ -132,19 +132,19 @@ def unsure(find: Find, selection: Selection) -> Callable[[Arrays, float], frozen
     return outputs_of
 
 
-def _check(output: str, width: int, wanted: int, scores: Array, labels: Array, count: int) -> None:
-    """``TrbError`` if what the graph really gives is not what its metadata says."""
-    what = ""
-    if width != wanted:
-        what = f"gives {width} numbers of each box, {wanted} were expected"
+def _check(output: str, width: int, expected: int, scores: Array, labels: Array, count: int) -> None:
+    """``TrbError`` if the graph's output contradicts its metadata."""
+    fault = ""
+    if width != expected:
+        fault = f"gives {width} numbers of each box, {expected} were expected"
     elif scores.size and not (scores.min() >= -CLOSE and scores.max() <= 1 + CLOSE):
-        what = f"has scores from {scores.min():.3g} to {scores.max():.3g}, which are no shares of 1"
+        fault = f"has scores from {scores.min():.3g} to {scores.max():.3g}, which are no shares of 1"
     elif labels.size and not (labels.min() >= 0 and labels.max() < count):
-        what = f"has labels from {labels.min():g} to {labels.max():g}, and the metadata names {count}"
-    if what:
+        fault = f"has labels from {labels.min():g} to {labels.max():g}, and the metadata names {count}"
+    if fault:
         raise TrbError(
             Code.GOLDEN_FAILED,
-            f"output '{output}' {what}: it is not the output of Ultralytics' detectors",
+            f"output '{output}' {fault}: it is not the output of Ultralytics' detectors",
             remedy="export the model again with yolo export format=onnx, or use --task tensor",
         )
 
@@ -155,22 +155,24 @@ def _corners(boxes: Array) -> Array:
     return np.concatenate([centers - halves, centers + halves], axis=1)
 
 
-def _sorted(boxes: Array, labels: Array, scores: Array) -> Found:
+def _sorted(boxes: Array, labels: Array, scores: Array) -> Detections:
     order = np.argsort(-scores, kind="stable")
-    return Found(boxes=boxes[order], labels=labels[order], scores=scores[order])
+    return Detections(boxes=boxes[order], labels=labels[order], scores=scores[order])
 
 
-def _suppressed(found: Found, overlap: float) -> tuple[list[int], bool]:
+def _suppressed(objects: Detections, overlap: float) -> tuple[list[int], bool]:
     """The boxes that no better one of the same label covers by more than ``overlap`` of their union.
 
     Whether that is certain: no overlap and no order of two that overlap is decided by noise.
     """
     kept: list[int] = []
     certain = True
-    for number, (box, label, score) in enumerate(zip(found.boxes, found.labels, found.scores, strict=True)):
-        before = np.flatnonzero(found.labels[:number] == label)
-        shares = _overlaps(box, found.boxes[before])
-        close = np.abs(found.scores[before] - score) < CLOSE
+    for number, (box, label, score) in enumerate(
+        zip(objects.boxes, objects.labels, objects.scores, strict=True)
+    ):
+        before = np.flatnonzero(objects.labels[:number] == label)
+        shares = _overlaps(box, objects.boxes[before])
+        close = np.abs(objects.scores[before] - score) < CLOSE
         certain &= not ((np.abs(shares - overlap) < CLOSE) | ((shares > overlap) & close)).any()
         if not (shares > overlap)[np.isin(before, kept)].any():
             kept.append(number)
@@ -186,7 +188,7 @@ def _overlaps(box: Array, others: Array) -> Array:
 
 
 def _unboxed(boxes: Array, size: tuple[int, int], image: Array) -> Array:
-    """From pixels of a letterbox to those of the image inside."""
+    """From pixels of a letterbox to pixels of the image inside."""
     gain = min(size[0] / image[0], size[1] / image[1])
     rows, columns = (max(round(float(edge) * gain), 1) for edge in image)
     top, left = round((size[0] - rows) / 2 - 0.1), round((size[1] - columns) / 2 - 0.1)

@@ -28,5 +28,5 @@ PAIRS: tuple[tuple[str, Example], ...] = tuple(
 
 
 def renamed(examples: tuple[tuple[str, Example], ...], *names: str) -> tuple[tuple[str, Example], ...]:
-    """The same texts under other input names, in order."""
+    """The examples under other input names, in order."""
     return tuple((case, dict(zip(names, example.values(), strict=True))) for case, example in examples)

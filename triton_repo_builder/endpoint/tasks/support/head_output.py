@@ -34,7 +34,7 @@ def find(source: Source, rank: int, widths: Collection[int], axis: int = -1) -> 
     logits = source.signature.output(LOGITS)
     if logits is not None and len(logits.shape or ()) == rank and not _hidden(source, logits, widths, axis):
         return logits
-    found = [
+    candidates = [
         spec
         for spec in source.signature.outputs
         if len(spec.shape or ()) == rank
@@ -43,7 +43,7 @@ def find(source: Source, rank: int, widths: Collection[int], axis: int = -1) -> 
         and (SCORES.search(spec.name) or spec.dims[axis] != hidden_size(source))
         and not _hidden(source, spec, widths, axis)
     ]
-    named = [spec for spec in found if SCORES.search(spec.name)] or found
+    named = [spec for spec in candidates if SCORES.search(spec.name)] or candidates
     return named[0] if len(named) == 1 else None
 
 
@@ -88,15 +88,15 @@ def find_labels(source: Source, rank: int) -> TensorSpec | None:
 
 
 def need_tokens(source: Source, task: str) -> TensorSpec:
-    """As ``find_tokens``; raises ``TrbError`` TASK_UNCLEAR. ``task``: what to export it for."""
+    """The output of ``find_tokens``. Raises ``TrbError`` TASK_UNCLEAR. ``task``: the task to export for."""
     axes = ("batch", "tokens", "vocabulary")
     return _needed(source, find_tokens(source), task, axes, vocabularies(source))
 
 
 def need_labels(source: Source, task: str, *axes: str) -> TensorSpec:
-    """As ``find_labels`` for these axes before the labels; raises ``TrbError`` TASK_UNCLEAR."""
-    found = find_labels(source, len(axes) + 1)
-    return _needed(source, found, task, (*axes, "labels"), labels(source))
+    """The output of ``find_labels`` with these axes before the labels. Raises ``TrbError`` TASK_UNCLEAR."""
+    output = find_labels(source, len(axes) + 1)
+    return _needed(source, output, task, (*axes, "labels"), labels(source))
 
 
 def _needed(
@@ -122,7 +122,7 @@ def shown(source: Source) -> str:
 
 
 def id2label(config: Mapping[str, Any]) -> Any:
-    """What config.json calls the labels, by number; by its ``label2id`` where it has nothing else."""
+    """Names of the labels in config.json, by number; from ``label2id`` if there is no ``id2label``."""
     named, numbers = config.get("id2label"), config.get("label2id")
     if named or not isinstance(numbers, dict):
         return named

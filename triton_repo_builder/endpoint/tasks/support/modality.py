@@ -1,4 +1,4 @@
-"""What sentence-transformers makes of a text before the model sees it: sentence_bert_config.json since 5.4.
+"""Preparation of texts by sentence-transformers before the model: sentence_bert_config.json since 5.4.
 
 ``modality_config`` lists the forms that an input may take. With ``message`` among them, a text or a pair goes
 through the chat template of the tokenizer (https://sbert.net/docs/package_reference/base/modules.html).
@@ -64,7 +64,7 @@ def check(source: Source, tokens: TensorSpec | None = None) -> None:
 
 
 def check_pairs(source: Source) -> None:
-    """As ``check``, for a cross-encoder: without files that say otherwise the tokenizer's template counts."""
+    """``check`` for a cross-encoder: unless the files say otherwise, the tokenizer's template counts."""
     check(source)
     if not (file := _unstated(source)):
         return

@@ -10,21 +10,21 @@ def beyond(source: Source) -> str:
     types = source.config.get("type_vocab_size")
     if not isinstance(types, int) or types < 1:
         return ""
-    given = _given(source)
-    if not given and (types == 1 or not source.tokenizer_spec.gives_types):
+    takes_types = _given(source)
+    if not takes_types and (types == 1 or not source.tokenizer_spec.gives_types):
         return ""
     largest = max(source.tokenizer_spec.library.encode("a", "b").type_ids, default=0)
-    if largest == 0 or (given and largest < types):
+    if largest == 0 or (takes_types and largest < types):
         return ""
     return f"the tokenizer gives the second text of a pair the type {largest}, and " + (
         f"the model has {types} (type_vocab_size in config.json)"
-        if given
+        if takes_types
         else f"the graph has no input token_type_ids, though the model has {types} types"
     )
 
 
 def remedy(source: Source) -> str:
-    """What to do where pairs are all that the model is for."""
+    """The remedy for a model whose only use is pairs."""
     first = (
         "use the tokenizer that the model was trained with (--tokenizer)"
         if _given(source)

@@ -17,7 +17,7 @@ def softmax(logits: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def sigmoid(logits: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Of each number."""
+    """The sigmoid of each number."""
     return np.asarray(1 / (1 + np.exp(-logits)))
 
 

@@ -80,7 +80,7 @@ def modules(source: Source) -> list[dict[str, Any]]:
 
 
 def _pooling_modules(source: Source) -> list[dict[str, Any]]:
-    """As ``modules``; without a list the Pooling module, whose folder may have come along without it."""
+    """The modules; without a modules.json the Pooling module, whose folder may have been copied alone."""
     if listed := modules(source):
         return listed
     for place in dict.fromkeys((source.folder, *tokenizer.places(source.path.parent))):
@@ -190,7 +190,7 @@ def _unpooled(source: Source, module: Mapping[str, Any]) -> TrbError:
 
 def own_code(source: Source) -> tuple[str, ...]:
     """A note on a transformer that is a class of the model's own: it may make other tokens."""
-    names = [own for module in modules(source) if (own := _own(module))]
+    names = [code for module in modules(source) if (code := _own(module))]
     return tuple(
         f"{MODULES} names {name:.80}, Python code of the model's own, which is not run: what it does to "
         "texts is not known"

@@ -49,9 +49,9 @@ def images(source: Source) -> bool:
 
 
 def export(source: Source) -> ultralytics.Export | None:
-    """What Ultralytics says of a detector that it exported; None for others. Raises ``TrbError``."""
-    found = ultralytics.export(source.signature.metadata, source.path)
-    return found if found is not None and found.task == "detect" else None
+    """Metadata of a detector exported by Ultralytics; None for others. Raises ``TrbError``."""
+    metadata = ultralytics.export(source.signature.metadata, source.path)
+    return metadata if metadata is not None and metadata.task == "detect" else None
 
 
 def check(source: Source, task: str) -> None:
@@ -60,8 +60,8 @@ def check(source: Source, task: str) -> None:
     if image_input(source.signature) is None:
         names = ", ".join(spec.name for spec in source.signature.inputs)
         fits = image_input(input_constants.without(source.signature)) is not None
-        given = input_constants.hint(source.signature) if fits else ""
-        once = f"give it once, {given}, or " if given else ""
+        option = input_constants.hint(source.signature) if fits else ""
+        once = f"give it once, {option}, or " if option else ""
         raise TrbError(
             Code.TASK_UNCLEAR,
             f"{task} needs one input of images [batch, 3, rows, columns], the model takes {names}",

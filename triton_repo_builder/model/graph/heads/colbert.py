@@ -25,7 +25,7 @@ def head(
 
     With ``project`` a float input ``projection`` [width, out]; with ``keep`` a float input ``kept_tokens``
     [keep], 0 for the ids whose vectors do not count, and ``input_ids``. ``expanded``: every vector counts,
-    those of the padding too.
+    padding included.
     """
     inputs = [f"float[B, T, {width or 'W'}] hidden", "int64[B, T] attention_mask"]
     count = "counts = Cast <to = 1> (attention_mask)"

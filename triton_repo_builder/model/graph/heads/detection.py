@@ -92,7 +92,7 @@ def anchors(selection: Selection, size: tuple[int, int]) -> str:
     """output0 [batch, 4 + labels, anchors] of a YOLO without its suppression → objects.
 
     ``size``: height and width of the letterbox, whose pixels the boxes are in. As ``non_max_suppression`` of
-    Ultralytics: each box has its best label only, and suppresses those of the same label.
+    Ultralytics: each box has its best label only, and suppresses boxes with the same label.
     """
     end = 4 + selection.labels
     before = f"""
@@ -179,16 +179,17 @@ def _head(inputs: str, before: str, chosen: str, after: str, selection: Selectio
 }}"""
 
 
-def _given(name: str, made: str, *shape: int | str) -> str:
+def _given(name: str, expression: str, *shape: int | str) -> str:
     """An output; a fixed number of rows by a Reshape: ONNX Runtime has to infer what is stated."""
     if isinstance(shape[0], str):
-        return f"{name} = {made}"
+        return f"{name} = {expression}"
     sizes = f"Constant <value = int64[{len(shape)}] {{{', '.join(map(str, shape))}}}> ()"
-    return f"{name}_any = {made}\n    {name}_shape = {sizes}\n    {name} = Reshape ({name}_any, {name}_shape)"
+    reshape = f"{name}_shape = {sizes}\n    {name} = Reshape ({name}_any, {name}_shape)"
+    return f"{name}_any = {expression}\n    {reshape}"
 
 
 def _unboxed(size: tuple[int, int]) -> str:
-    """From pixels of the letterbox to those of the image, as ``scale_boxes`` of Ultralytics."""
+    """From pixels of the letterbox to pixels of the image, as ``scale_boxes`` of Ultralytics."""
     return f"""
     size64 = Cast <to = 11> (image_size)
     target = Constant <value = double[2] {{{size[0]}, {size[1]}}}> ()

@@ -68,7 +68,7 @@ _WEIGHTS = {
     weights = Div (positions, total_safe)""",
 }
 
-# A row's sum is the same, to the last bit, however many tokens and rows there are (model/graph/token_sums.py).
+# A row's sum is the same to the last bit for any number of tokens and rows (model/graph/token_sums.py).
 _WEIGHTED_SUM = """
     weights_column = Reshape (weights, as_column)
     weighted = Mul (hidden32, weights_column)
@@ -116,8 +116,8 @@ def _placed(text: str, names: Mapping[str, str]) -> str:
 
 def _numbered(text: str, number: int, names: Mapping[str, str]) -> str:
     """The text with ``names`` in it, and a number after each other name that it gives to a result."""
-    own = [name for name in re.findall(r"^ *(\w+) = ", text, re.MULTILINE) if name not in names]
-    return _placed(text, {**names, **{name: f"{name}_{number}" for name in own}})
+    results = [name for name in re.findall(r"^ *(\w+) = ", text, re.MULTILINE) if name not in names]
+    return _placed(text, {**names, **{name: f"{name}_{number}" for name in results}})
 
 
 def embedding(
@@ -159,8 +159,8 @@ def _vector(
         size = width * len(pooling.split("+")) if width else "V" if "+" in pooling else size
     for n, layer in enumerate(layers):
         inputs += [f"{kind} layer_{n}_{name}" for name, kind in layer.parameters]
-        own = {f"layer_{name}": f"layer_{n}_{name}" for name, _ in layer.parameters}
-        body += _numbered(layer.text(opset), n, {"IN": source, "OUT": f"layer_{n}", **own})
+        parameters = {f"layer_{name}": f"layer_{n}_{name}" for name, _ in layer.parameters}
+        body += _numbered(layer.text(opset), n, {"IN": source, "OUT": f"layer_{n}", **parameters})
         source, size = f"layer_{n}", layer.outputs or size
     return inputs, body + f"pooled = Identity ({source})\n", size
 
@@ -234,7 +234,7 @@ def rerank(*, activation: str) -> str:
 def rerank_pooled(
     *, activation: str, pooling: str, width: int | None, opset: int, layers: Sequence[Layer]
 ) -> str:
-    """The same of token vectors: pooled, and by ``layers`` one value [batch, 1] → score."""
+    """Token vectors, pooled and reduced by ``layers`` to one value [batch, 1] → score."""
     inputs, body, _ = _vector(pooling, width, opset, layers)
     return f"""rerank ({", ".join(inputs)}) => (float[B, 1] score) {{
     {body}

@@ -30,7 +30,7 @@ class Operand:
     source: str
     heads: int
     width: int
-    """Of a head."""
+    """Size of a head."""
     perm: tuple[int, ...]
     factors: tuple[onnx.NodeProto, ...] = ()
     """Products and quotients with one number, in order; they may come before or after the transposition."""
@@ -50,25 +50,25 @@ class Attention:
 
     @property
     def heads(self) -> int:
-        """The same for all three."""
+        """Number of heads, equal for query, key and value."""
         return self.query.heads
 
     @property
     def width(self) -> int:
-        """Of a head, the same for all three."""
+        """Size of a head, equal for query, key and value."""
         return self.query.width
 
     @property
     def sources(self) -> tuple[str, str, str]:
-        """What it reads, [rows, tokens, heads x width]."""
+        """Sources of query, key and value, [rows, tokens, heads x width]."""
         return self.query.source, self.key.source, self.value.source
 
 
 def find(facts: Facts) -> Iterator[Attention]:
     """Every one in the graph."""
     for node in facts.graph.node:
-        if node.op_type == "Softmax" and (found := _around(facts, node)) is not None:
-            yield found
+        if node.op_type == "Softmax" and (attention := _around(facts, node)) is not None:
+            yield attention
 
 
 def _around(facts: Facts, softmax: onnx.NodeProto) -> Attention | None:
@@ -128,12 +128,12 @@ def _to_float(node: onnx.NodeProto) -> bool:
     return node.op_type == "Cast" and attribute(node, "to", 0) in FLOATS
 
 
-def _same(facts: Facts, one: str, other: str) -> bool:
-    return facts.dims.get(one, ()) == facts.dims.get(other)
+def _same(facts: Facts, first: str, second: str) -> bool:
+    return facts.dims.get(first, ()) == facts.dims.get(second)
 
 
 def _scaled(facts: Facts, node: onnx.NodeProto) -> str | None:
-    """What is multiplied by one number here, or divided by it."""
+    """The tensor that the node multiplies or divides by one number; None for other nodes."""
     if node.op_type not in ("Mul", "Div"):
         return None
     sides = (node.input, node.input[::-1]) if node.op_type == "Mul" else (node.input,)
@@ -176,7 +176,7 @@ def _operand(facts: Facts, name: str) -> Operand | None:
 
 
 def _swapped(facts: Facts, last: onnx.NodeProto) -> str | None:
-    """What is given back with its last two axes swapped, by way of rows and heads as one axis.
+    """The tensor whose last two axes are swapped, with rows and heads joined to one axis in between.
 
     So torch's exporter writes ``scaled_dot_product_attention``: Reshape, Transpose of three axes, Reshape.
     """
@@ -207,7 +207,7 @@ def _unbiased(facts: Facts, key: str) -> str:
 
 
 def _below(facts: Facts, softmax: onnx.NodeProto) -> tuple[list[onnx.NodeProto], onnx.NodeProto, str] | None:
-    """What comes after the softmax up to the second product, that product, and the last output."""
+    """Nodes between the softmax and the second product, that product, and the attention's output."""
     after: list[onnx.NodeProto] = []
     name = softmax.output[0]
     while True:

@@ -1,4 +1,4 @@
-"""Attention in a loop over the rows, those of one length that follow each other together.
+"""Attention in a loop over groups of rows: neighbours of one length form a group.
 
 Nothing is padded, so nothing is masked. The groups are known from the lengths of the rows (``GROUPS``). The
 tokens of a group lie place by place, first those of all rows' first place: heads of all rows are then strides
@@ -32,7 +32,7 @@ MOST_SCORES = 1 << 23
 LEAST_PLACES = 16
 """Smallest block: with fewer places the keys are read too often, and a single one sums in another order."""
 FIRST, STRIDE = "first_token", "token_stride"
-"""Of each row its first token, and the way from one to the next, the number of rows: INT64 [rows]."""
+"""Each row's first token, and the distance to its next one, the rows of its group: INT64 [rows]."""
 GROUPS = f"""
     but_last = Slice ({ROW_LENGTHS}, first_axis, all)
     previous = Concat <axis = 0> (all, but_last)
@@ -114,13 +114,15 @@ class AttentionLoops:
         self._nodes, self._constants = nodes, constants
         self._made: set[str] = set()
 
-    def write(self, one: Attention, tokens: dict[str, str], output: str, kind: int) -> None:
+    def write(self, attention: Attention, tokens: dict[str, str], output: str, kind: int) -> None:
         """``tokens`` names its sources, [1, tokens, heads x width] of the type ``kind``, like ``output``."""
         outer, constants = self._nodes, self._constants
-        base = outer.name(f"attention/{one.output}/")
-        rows = {source: self._rows(name, one.heads * one.width) for source, name in tokens.items()}
-        shapes = {name: self._shapes(name, one) for name in (LENGTHS, QUERY_LENGTHS)}
-        body = _Body(one, Nodes(f"{base}run/"), constants, outer.prefix)
+        base = outer.name(f"attention/{attention.output}/")
+        rows = {
+            source: self._rows(name, attention.heads * attention.width) for source, name in tokens.items()
+        }
+        shapes = {name: self._shapes(name, attention) for name in (LENGTHS, QUERY_LENGTHS)}
+        body = _Body(attention, Nodes(f"{base}run/"), constants, outer.prefix)
         outer.add("SequenceEmpty", [], f"{base}none", dtype=kind)
         loop = [outer.name(COUNT), constants.true(), f"{base}none"]
         outer.add("Loop", loop, f"{base}parts", body=body.graph(rows, shapes, kind))
@@ -135,12 +137,12 @@ class AttentionLoops:
             self._nodes.add("Reshape", [tokens, self._constants.sizes(-1, width)], name)
         return name
 
-    def _shapes(self, places: str, one: Attention) -> str:
+    def _shapes(self, places: str, attention: Attention) -> str:
         """[runs, 4]: places of each row, rows, heads, width of a head."""
-        name = self._nodes.name(f"{places}_{one.heads}_{one.width}")
+        name = self._nodes.name(f"{places}_{attention.heads}_{attention.width}")
         if name not in self._made:
             self._made.add(name)
-            only_length, rest = self._constants.sizes(1, 0, 0, 0), (0, -1, one.heads, one.width)
+            only_length, rest = self._constants.sizes(1, 0, 0, 0), (0, -1, attention.heads, attention.width)
             length = self._nodes.add("Mul", [self._nodes.name(places), only_length], f"{name}/length")
             self._nodes.add("Add", [length, self._constants.sizes(*rest)], name)
         return name
@@ -149,24 +151,24 @@ class AttentionLoops:
 class _Body:
     """One run: a block of a group's queries beside all its keys."""
 
-    def __init__(self, one: Attention, nodes: Nodes, constants: Constants, outer: str) -> None:
-        self._one, self._nodes, self._constants, self._outer = one, nodes, constants, outer
+    def __init__(self, attention: Attention, nodes: Nodes, constants: Constants, outer: str) -> None:
+        self._attention, self._nodes, self._constants, self._outer = attention, nodes, constants, outer
 
     def graph(self, rows: dict[str, str], shapes: dict[str, str], kind: int) -> onnx.GraphProto:
-        one, name = self._one, self._nodes.name
+        attention, name = self._attention, self._nodes.name
         for bound in (STARTS, ENDS, QUERY_STARTS, QUERY_ENDS):
             self._nodes.add("Gather", [self._outer + bound, name("number")], name(bound))
         for places, shape in shapes.items():
             self._nodes.add("Gather", [shape, name("number")], name(places))
-        query = self._operand("query", one.query, rows[one.query.source], QUERY)
-        key = self._operand("key", one.key, rows[one.key.source], KEYS)
-        value = self._operand("value", one.value, rows[one.value.source], KEYS)
-        carried = self._copy(one.inner[0], [query, key])
-        for node in one.inner[1:-1]:
+        query = self._operand("query", attention.query, rows[attention.query.source], QUERY)
+        key = self._operand("key", attention.key, rows[attention.key.source], KEYS)
+        value = self._operand("value", attention.value, rows[attention.value.source], KEYS)
+        carried = self._copy(attention.inner[0], [query, key])
+        for node in attention.inner[1:-1]:
             carried = self._copy(node, self._beside_constants(node, carried))
-        carried = self._copy(one.inner[-1], [carried, value])
+        carried = self._copy(attention.inner[-1], [carried, value])
         self._nodes.add("Transpose", [carried], name("by_token"), perm=BY_PLACE)
-        flat = self._constants.sizes(-1, one.heads * one.width)
+        flat = self._constants.sizes(-1, attention.heads * attention.width)
         self._nodes.add("Reshape", [name("by_token"), flat], name("rows"))
         self._nodes.add("SequenceInsert", [name("before"), name("rows")], name("after"))
         self._nodes.add("Identity", [name("go_on")], name("goes_on"))
@@ -194,8 +196,8 @@ class _Body:
         return carried
 
     def _beside_constants(self, node: onnx.NodeProto, carried: str) -> list[str]:
-        known = self._constants
-        return [known.known(name) if known.is_known(name) else carried for name in node.input]
+        constants = self._constants
+        return [constants.known(name) if constants.is_known(name) else carried for name in node.input]
 
     def _copy(self, node: onnx.NodeProto, inputs: list[str], of: str = "") -> str:
         output = self._nodes.name(f"{of}of/{node.output[0]}")

@@ -39,9 +39,9 @@ class Constants:
         value = self._facts.value(name)
         if value is None or name in self._facts.initializers:
             return name
-        own = f"{self._prefix}known/{name}"
-        self.tensors.setdefault(own, numpy_helper.from_array(np.array(value, order="C"), own))
-        return own
+        constant = f"{self._prefix}known/{name}"
+        self.tensors.setdefault(constant, numpy_helper.from_array(np.array(value, order="C"), constant))
+        return constant
 
 
 class Nodes:

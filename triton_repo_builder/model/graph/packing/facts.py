@@ -1,7 +1,7 @@
-"""What is known of the tensors of a graph before it runs: sizes, types and values.
+"""Sizes, types and values of a graph's tensors, as far as they are known before it runs.
 
-Sizes come from ONNX's own inference and from ``sizes.py``, with those of the inputs named ``ROWS`` and
-``TOKENS``: two sizes of one name are the same, whatever the inputs.
+Sizes come from ONNX's own inference and from ``sizes.py``. The sizes of the inputs are named ``ROWS`` and
+``TOKENS``: two sizes of one name are equal, whatever the inputs.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _MOVES = {
 
 
 class Facts:
-    """Of the tensors of one graph, by name."""
+    """Facts about the tensors of one graph, by name."""
 
     @classmethod
     def of(cls, model: onnx.ModelProto) -> Facts | None:
@@ -92,7 +92,7 @@ class Facts:
         self.units: set[str] = set()
         """1, as a number of elements divided by itself (``per_row.py``)."""
         self.unit_sizes: set[str] = set()
-        """What only such ones are made of."""
+        """Tensors between a size and its unit, read by nothing else."""
         self.uniform: dict[str, Any] = {MASK: 1} if MASK in self.inputs else {}
         for node in model.graph.node:
             self._learn(node)
@@ -148,13 +148,13 @@ class Facts:
         chain, name, by = [], division.input[0], division
         while self.readers.get(name) == [by] and name not in self.outputs:
             chain.append(name)
-            made = self.producer.get(name)
-            if made is not None and made.op_type == "Size":
+            source = self.producer.get(name)
+            if source is not None and source.op_type == "Size":
                 self.units.add(division.output[0])
                 self.unit_sizes |= {*chain}
-            if made is None or made.op_type != "Cast":
+            if source is None or source.op_type != "Cast":
                 return
-            name, by = made.input[0], made
+            name, by = source.input[0], source
 
     def _scalar(self, name: str) -> Any:
         """The number that a tensor consists of throughout, if rows are not padded; None if of several."""

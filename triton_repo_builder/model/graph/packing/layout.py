@@ -32,7 +32,7 @@ COUNTS = {"NonZero", "Unique", "Compress"}
 
 @dataclass
 class Layout:
-    """Of one graph."""
+    """Form of each tensor of one graph: packed tokens, padded rows, or both."""
 
     facts: Facts
     leads: dict[str, int] = field(default_factory=dict)
@@ -44,11 +44,11 @@ class Layout:
     by_size: set[str] = field(default_factory=set)
     """Padded ones of known sizes that depend on sizes alone: the same for all rows that are as long."""
     packed: set[str] = field(default_factory=set)
-    """What is needed as a tensor of tokens."""
+    """Tensors needed as tokens."""
     wide: set[str] = field(default_factory=set)
-    """What is needed on padded rows."""
-    of_data: set[str] = field(default_factory=set)
-    """Padded ones that depend on what is in a request, not only on how long it is."""
+    """Tensors needed on padded rows."""
+    from_request: set[str] = field(default_factory=set)
+    """Padded tensors that depend on the content of a request, not only on its length."""
     unmasked: set[str] = field(default_factory=set)
     """Padded ones that are a tensor of tokens, only moved."""
     obstacle: str = ""
@@ -56,7 +56,7 @@ class Layout:
 
     @classmethod
     def of(cls, model: onnx.ModelProto) -> Layout:
-        """Of the graph of ``model``, which may be a skeleton."""
+        """The layout of ``model``'s graph, which may be a skeleton."""
         if obstacle := _obstacle(model):
             return cls(facts=Facts(onnx.ModelProto()), obstacle=obstacle)
         facts = Facts.of(model)
@@ -70,36 +70,41 @@ class Layout:
             layout.obstacle = "no attention of a known form"
         return layout
 
-    def _assign(self, found: Iterable[Attention]) -> None:
+    def _assign(self, attentions: Iterable[Attention]) -> None:
         facts = self.facts
-        by_output = {one.output: one for one in found if facts.kinds.get(one.output)}
-        self.of_data |= facts.inputs
+        by_output = {
+            attention.output: attention for attention in attentions if facts.kinds.get(attention.output)
+        }
+        self.from_request |= facts.inputs
         counted: set[str] = set()
         for node in facts.graph.node:
             output = node.output[0]
-            one = by_output.get(output)
-            if one and all(self.leads.get(name) == LEAD for name in one.sources):
-                self.leads[output], self.attentions[output] = LEAD, one
+            attention = by_output.get(output)
+            if attention and all(self.leads.get(name) == LEAD for name in attention.sources):
+                self.leads[output], self.attentions[output] = LEAD, attention
                 self.attended.add(output)
                 continue
             if all(name in facts.constants or name in facts.known for name in node.output):
                 continue
             lead = LEAD if self._looks_up(node) else tokenwise.lead(facts, node, self.leads, self.by_size)
-            read, made = {*node.input}, {*filter(None, node.output)}
+            read, written = {*node.input}, {*filter(None, node.output)}
             if lead:
-                self.leads |= dict.fromkeys(made, lead)
-                self.attended |= made if self._is_attended(node) else set()
+                self.leads |= dict.fromkeys(written, lead)
+                self.attended |= written if self._is_attended(node) else set()
                 continue
             if node.op_type in COUNTS or counted & read:
-                counted |= made
-            data = any(name in self.of_data or name in self.leads for name in read)
+                counted |= written
+            data = any(name in self.from_request or name in self.leads for name in read)
             if (data and node.op_type not in OF_SIZES) or counted & read:
-                self.of_data |= made
+                self.from_request |= written
             else:
-                self.by_size |= made & facts.dims.keys()
+                self.by_size |= written & facts.dims.keys()
 
     def _is_attended(self, node: onnx.NodeProto) -> bool:
-        """With what is looked up only a sum is, a product may mask it; and one number for all tokens is."""
+        """Whether the result depends on attention.
+
+        A sum with embeddings does; a product may only mask them. One number expanded to all tokens does.
+        """
         if node.op_type == "Expand":
             return True
         of_tokens = {name for name in node.input if name in self.leads}
@@ -118,7 +123,7 @@ class Layout:
         return of_each and sizes.attribute(node, "axis", 0) == 0
 
     def _need(self) -> None:
-        """What the outputs need, and why that is too much."""
+        """Collect what the outputs need; sets ``obstacle`` if the graph cannot provide it."""
         todo = [(value.name, False) for value in self.facts.graph.output]
         while todo and not self.obstacle:
             name, as_tokens = todo.pop()
@@ -139,8 +144,8 @@ class Layout:
 
     def _inputs(self, name: str, as_tokens: bool) -> Iterator[tuple[str, bool]]:
         node = self.facts.producer.get(name)
-        if as_tokens and (one := self.attentions.get(name)):
-            yield from ((source, True) for source in one.sources)
+        if as_tokens and (attention := self.attentions.get(name)):
+            yield from ((source, True) for source in attention.sources)
         elif node is not None:
             if not as_tokens:
                 self._check(node)
@@ -153,7 +158,7 @@ class Layout:
                     yield source, as_tokens and source in self.leads
 
     def _check(self, node: onnx.NodeProto) -> None:
-        """Of a node on padded rows."""
+        """Set ``obstacle`` if a node on padded rows is too costly, or reads tokens before attention."""
         for name in node.output:
             if node.op_type in HEAVY and TOKENS in self.facts.dims.get(name, ()):
                 self.obstacle = f"{node.op_type} '{node.name}' runs on padded tokens"
@@ -169,7 +174,7 @@ class Layout:
             read = {name for name in node.input if name in self.leads or name in self.unmasked}
             if not read or node.op_type in OF_SIZES | PICKS:
                 continue
-            masked = node.op_type in COMBINES and self.of_data & {*node.input} - read
+            masked = node.op_type in COMBINES and self.from_request & {*node.input} - read
             if node.op_type in MOVES:
                 self.unmasked |= {*node.output}
             elif not masked:
@@ -177,7 +182,7 @@ class Layout:
 
 
 def _obstacle(model: onnx.ModelProto) -> str:
-    """Of graphs that are not looked into."""
+    """Why the graph is not analysed; empty if it is."""
     opset = node_rules.opset(model)
     if opset < NEEDED_OPSET:
         return f"opset {opset} has no loop that carries a sequence"

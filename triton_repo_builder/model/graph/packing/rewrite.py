@@ -95,7 +95,7 @@ class _Writer:
 
     def write(self) -> None:
         layout = self._layout
-        heads = max(one.heads for one in layout.attentions.values())
+        heads = max(attention.heads for attention in layout.attentions.values())
         before = onnx.parser.parse_graph(_BEFORE.replace("MOST_PAIRS", str(MOST_SCORES // heads)))
         self._out.nodes += names.prefixed(before.node, {ROW_LENGTHS: ROW_LENGTHS}, self._out.prefix)
         for node in self._facts.graph.node:
@@ -109,9 +109,9 @@ class _Writer:
                 self._padded(node)
             for name in node.output:
                 if name in layout.wide and name in layout.leads:
-                    found = self._out.name(f"wide/{name}")
-                    self._out.add("Gather", [self._packed(name), self._out.name(WIDE)], found, axis=1)
-                    self._out.add("Squeeze", [found, self._constants.sizes(0)], name)
+                    padded = self._out.name(f"wide/{name}")
+                    self._out.add("Gather", [self._packed(name), self._out.name(WIDE)], padded, axis=1)
+                    self._out.add("Squeeze", [padded, self._constants.sizes(0)], name)
         self._finish()
 
     def _packed(self, name: str) -> str:
@@ -121,9 +121,9 @@ class _Writer:
     def _tokenwise(self, node: onnx.NodeProto) -> None:
         if node.op_type == "Expand":
             # Of as many numbers as there are tokens, whatever it was to have the shape of.
-            known = self._filled.setdefault(node.input[0], node.output[0])
-            if known != node.output[0]:
-                self._same[node.output[0]] = known
+            filled = self._filled.setdefault(node.input[0], node.output[0])
+            if filled != node.output[0]:
+                self._same[node.output[0]] = filled
                 return
         shape = tokenwise.shape_of_packed(self._facts, node, self._layout.leads)
         inputs = [name if number and shape else self._tokens(name) for number, name in enumerate(node.input)]
@@ -149,10 +149,10 @@ class _Writer:
             if dims[0] == 1:
                 self._out.add("Gather", [name, self._out.name(COLUMNS)], packed, axis=1)
             else:
-                found = self._out.add(
+                gathered = self._out.add(
                     "GatherND", [name, self._out.name(PLACES)], self._out.name(f"found/{name}")
                 )
-                self._out.add("Unsqueeze", [found, self._constants.sizes(0)], packed)
+                self._out.add("Unsqueeze", [gathered, self._constants.sizes(0)], packed)
         return packed
 
     def _padded(self, node: onnx.NodeProto) -> None:
@@ -162,10 +162,10 @@ class _Writer:
             inputs = [self._packed(node.input[0])]
         self._out.copy(node, inputs, node.output)
 
-    def _attention(self, one: Attention) -> None:
-        kind = self._facts.kinds[one.output]
-        tokens = {source: self._packed(source) for source in one.sources}
-        self._loops.write(one, tokens, self._packed(one.output), kind)
+    def _attention(self, attention: Attention) -> None:
+        kind = self._facts.kinds[attention.output]
+        tokens = {source: self._packed(source) for source in attention.sources}
+        self._loops.write(attention, tokens, self._packed(attention.output), kind)
 
     def _finish(self) -> None:
         graph = self._facts.graph
@@ -180,18 +180,22 @@ class _Writer:
         del graph.input[:]
         graph.input.extend(inputs)
         graph.initializer.extend(kept)
-        graph.initializer.extend(one for name, one in self._constants.tensors.items() if name in read)
-        made = {name for node in graph.node for name in node.output}
-        stated = [one for one in graph.value_info if one.name in made and one.name not in self._layout.leads]
+        graph.initializer.extend(entry for name, entry in self._constants.tensors.items() if name in read)
+        outputs = {name for node in graph.node for name in node.output}
+        stated = [
+            entry
+            for entry in graph.value_info
+            if entry.name in outputs and entry.name not in self._layout.leads
+        ]
         del graph.value_info[:]
-        graph.value_info.extend([*stated, *self._sizes(made)])
+        graph.value_info.extend([*stated, *self._sizes(outputs)])
         graph.input.append(helper.make_tensor_value_info(ROW_LENGTHS, TensorProto.INT64, ["R"]))
 
-    def _sizes(self, made: set[str]) -> Iterator[onnx.ValueInfoProto]:
+    def _sizes(self, outputs: set[str]) -> Iterator[onnx.ValueInfoProto]:
         """With three sizes of a sum ONNX Runtime fuses it with the layer norm after it (residual.py)."""
         for name in sorted(self._layout.packed & self._layout.leads.keys()):
             dims, kind = self._facts.dims.get(name, ()), self._facts.kinds.get(name)
             fixed = len(dims) == LEAD + 1 and isinstance(dims[LEAD], int)
-            if fixed and kind in FLOATS and self._packed(name) in made:
-                known = [1, self._out.name("N"), dims[LEAD]]
-                yield helper.make_tensor_value_info(self._packed(name), kind, known)
+            if fixed and kind in FLOATS and self._packed(name) in outputs:
+                sizes = [1, self._out.name("N"), dims[LEAD]]
+                yield helper.make_tensor_value_info(self._packed(name), kind, sizes)

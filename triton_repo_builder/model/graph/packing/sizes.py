@@ -19,7 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 Size = int | str | None
 Dims = tuple[Size, ...]
 Values = npt.NDArray[Any]
-"""Of dtype object where a name or None is in it."""
+"""An array; its dtype is object if it contains a name or None."""
 SMALL = 64
 """Numbers of a tensor whose values are followed."""
 _KEEPS = {
@@ -40,7 +40,7 @@ _TYPES = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProt
 
 def attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
     """The value of an attribute."""
-    return next((helper.get_attribute_value(one) for one in node.attribute if one.name == name), default)
+    return next((helper.get_attribute_value(at) for at in node.attribute if at.name == name), default)
 
 
 def axes(node: onnx.NodeProto, index: int, values: Mapping[str, Values]) -> list[int] | None:
@@ -48,12 +48,12 @@ def axes(node: onnx.NodeProto, index: int, values: Mapping[str, Values]) -> list
     stated = attribute(node, "axes", None)
     if stated is not None:
         return [int(axis) for axis in stated]
-    found = values.get(node.input[index]) if len(node.input) > index else None
-    return None if found is None or _names(found) else [int(axis) for axis in found.reshape(-1)]
+    tensor = values.get(node.input[index]) if len(node.input) > index else None
+    return None if tensor is None or _names(tensor) else [int(axis) for axis in tensor.reshape(-1)]
 
 
 def of_output(node: onnx.NodeProto, dims: Mapping[str, Dims], values: Mapping[str, Values]) -> Dims | None:
-    """The sizes of the first output; None if they do not follow from those of the inputs."""
+    """The sizes of the first output; None if they do not follow from the sizes of the inputs."""
     kind = node.op_type
     first = dims.get(node.input[0]) if node.input else None
     if kind == "Range":
@@ -86,10 +86,10 @@ def of_output(node: onnx.NodeProto, dims: Mapping[str, Dims], values: Mapping[st
         return _sliced(node, first, values)
     if kind in ("Reshape", "Expand"):
         shape = values.get(node.input[1])
-        wanted = None if shape is None else tuple(shape.reshape(-1).tolist())
-        if wanted is None:
+        target = None if shape is None else tuple(shape.reshape(-1).tolist())
+        if target is None:
             return None
-        return _reshaped(first, wanted) if kind == "Reshape" else _broadcast([first, wanted])
+        return _reshaped(first, target) if kind == "Reshape" else _broadcast([first, target])
     if kind.startswith("Reduce"):
         reduced = axes(node, 1, values)
         if reduced is None:
@@ -101,7 +101,7 @@ def of_output(node: onnx.NodeProto, dims: Mapping[str, Dims], values: Mapping[st
 
 
 def of_values(node: onnx.NodeProto, dims: Mapping[str, Dims], values: Mapping[str, Values]) -> Values | None:
-    """What the output holds, of an operator that exporters compute shapes and scales with."""
+    """The output's values, for operators that exporters compute shapes and scales with; else None."""
     kind = node.op_type
     if kind == "Shape":
         sizes = dims.get(node.input[0])
@@ -110,25 +110,27 @@ def of_values(node: onnx.NodeProto, dims: Mapping[str, Dims], values: Mapping[st
         return _array(sizes[attribute(node, "start", 0) : attribute(node, "end", len(sizes))])
     if kind == "Constant":
         return _stated(node)
-    known = [values.get(name) for name in node.input]
-    if not known or any(value is None for value in known):
+    inputs = [values.get(name) for name in node.input]
+    if not inputs or any(value is None for value in inputs):
         return None
-    given = [value for value in known if value is not None]
-    first = given[0]
+    tensors = [value for value in inputs if value is not None]
+    first = tensors[0]
     if kind == "Gather" and attribute(node, "axis", 0) == 0:
-        return _array(first[given[1].astype(np.int64)]) if first.ndim == 1 and not _names(given[1]) else None
-    if kind == "Slice" and first.ndim == 1 and not any(map(_names, given[1:])):
-        step = int(given[4].item()) if len(given) > 4 else 1
-        return _array(first[int(given[1].item()) : int(given[2].item()) : step])
+        return (
+            _array(first[tensors[1].astype(np.int64)]) if first.ndim == 1 and not _names(tensors[1]) else None
+        )
+    if kind == "Slice" and first.ndim == 1 and not any(map(_names, tensors[1:])):
+        step = int(tensors[4].item()) if len(tensors) > 4 else 1
+        return _array(first[int(tensors[1].item()) : int(tensors[2].item()) : step])
     if kind == "Concat":
-        if any(value.ndim != 1 for value in given):
+        if any(value.ndim != 1 for value in tensors):
             return None
-        return _array([item for value in given for item in value.reshape(-1).tolist()])
+        return _array([item for value in tensors for item in value.reshape(-1).tolist()])
     if kind == "Identity":
         return first
     if kind == "Reshape":
-        form = [size for size in given[1].tolist() if isinstance(size, int) and size]
-        return first.reshape(form) if len(form) == given[1].size else None
+        form = [size for size in tensors[1].tolist() if isinstance(size, int) and size]
+        return first.reshape(form) if len(form) == tensors[1].size else None
     if kind in ("Unsqueeze", "Squeeze"):
         after = _rearranged(kind, first.shape, axes(node, 1, values))
         return None if after is None else first.reshape([size for size in after if isinstance(size, int)])
@@ -141,32 +143,32 @@ def of_values(node: onnx.NodeProto, dims: Mapping[str, Dims], values: Mapping[st
         small = not _names(first) and prod(first.tolist()) <= SMALL
         return np.full(first.tolist(), filler(node)) if small else None
     if kind == "Equal":
-        if first.ndim != 1 or given[1].size not in (1, first.size) or given[1].ndim > 1:
+        if first.ndim != 1 or tensors[1].size not in (1, first.size) or tensors[1].ndim > 1:
             return None
-        pairs = zip(*(value.tolist() for value in np.broadcast_arrays(*given)), strict=True)
+        pairs = zip(*(value.tolist() for value in np.broadcast_arrays(*tensors)), strict=True)
         return np.array([_equal(a, b) for a, b in pairs], object)
     if kind == "Where":
-        if first.ndim != 1 or any(value.shape != first.shape for value in given) or None in first.tolist():
+        if first.ndim != 1 or any(value.shape != first.shape for value in tensors) or None in first.tolist():
             return None
-        chosen = zip(*(value.tolist() for value in given), strict=True)
-        return _array([one if condition else other for condition, one, other in chosen])
-    if any(map(_names, given)):
+        chosen = zip(*(value.tolist() for value in tensors), strict=True)
+        return _array([yes if condition else no for condition, yes, no in chosen])
+    if any(map(_names, tensors)):
         return None
     if kind in _NUMBERS:
-        result: Values = _NUMBERS[kind](*given)
+        result: Values = _NUMBERS[kind](*tensors)
         return result
-    if kind == "Div" and (given[1] != 0).all():
-        ratio = np.divide(*given)
+    if kind == "Div" and (tensors[1] != 0).all():
+        ratio = np.divide(*tensors)
         return ratio if first.dtype.kind == "f" else np.trunc(ratio).astype(first.dtype)
     return None
 
 
 def _stated(node: onnx.NodeProto) -> Values | None:
     """A constant that is not written as a tensor."""
-    for one in node.attribute:
-        if one.name in ("value_float", "value_floats", "value_int", "value_ints"):
-            kind = np.float32 if "float" in one.name else np.int64
-            return np.array(helper.get_attribute_value(one), kind)
+    for entry in node.attribute:
+        if entry.name in ("value_float", "value_floats", "value_int", "value_ints"):
+            kind = np.float32 if "float" in entry.name else np.int64
+            return np.array(helper.get_attribute_value(entry), kind)
     return None
 
 
@@ -180,13 +182,13 @@ def _names(values: Values) -> bool:
     return values.dtype == object
 
 
-def _equal(one: Size, other: Size) -> bool | None:
+def _equal(first: Size, second: Size) -> bool | None:
     """None if it depends; a size is at least 1, so no name equals -1 or 0."""
-    if one == other and one is not None:
+    if first == second and first is not None:
         return True
-    numbers = [size for size in (one, other) if isinstance(size, int)]
-    known = len(numbers) == 2 or (len(numbers) == 1 and numbers[0] < 1 and None not in (one, other))
-    return False if known else None
+    numbers = [size for size in (first, second) if isinstance(size, int)]
+    comparable = len(numbers) == 2 or (len(numbers) == 1 and numbers[0] < 1 and None not in (first, second))
+    return False if comparable else None
 
 
 def filler(node: onnx.NodeProto) -> Any:
@@ -196,11 +198,11 @@ def filler(node: onnx.NodeProto) -> Any:
 
 
 def _broadcast(shapes: Sequence[Dims | None]) -> Dims | None:
-    known = [shape for shape in shapes if shape is not None]
-    if len(known) < len(shapes):
+    ranked = [shape for shape in shapes if shape is not None]
+    if len(ranked) < len(shapes):
         return None
-    rank = max((len(shape) for shape in known), default=0)
-    aligned = [(1,) * (rank - len(shape)) + shape for shape in known]
+    rank = max((len(shape) for shape in ranked), default=0)
+    aligned = [(1,) * (rank - len(shape)) + shape for shape in ranked]
     result: list[Size] = []
     for sizes in zip(*aligned, strict=True):
         larger = {size for size in sizes if size != 1}
@@ -247,10 +249,10 @@ def _rearranged(kind: str, dims: Dims, places: list[int] | None) -> Dims | None:
 
 def _sliced(node: onnx.NodeProto, dims: Dims, values: Mapping[str, Values]) -> Dims | None:
     """From the first on: as many as there are, or as are asked for (of a table of positions)."""
-    given = [values.get(name) for name in node.input[1:]]
-    if len(given) < 2 or any(value is None for value in given):
+    bounds = [values.get(name) for name in node.input[1:]]
+    if len(bounds) < 2 or any(value is None for value in bounds):
         return None
-    starts, ends, *rest = [value.reshape(-1).tolist() for value in given if value is not None]
+    starts, ends, *rest = [value.reshape(-1).tolist() for value in bounds if value is not None]
     where = rest[0] if rest else list(range(len(starts)))
     steps = rest[1] if len(rest) > 1 else [1] * len(starts)
     result = list(dims)
@@ -267,10 +269,10 @@ def _sliced(node: onnx.NodeProto, dims: Dims, values: Mapping[str, Values]) -> D
     return tuple(result)
 
 
-def _reshaped(dims: Dims, wanted: Sequence[Any]) -> Dims | None:
-    if any(size == 0 and place >= len(dims) for place, size in enumerate(wanted)):
+def _reshaped(dims: Dims, target: Sequence[Any]) -> Dims | None:
+    if any(size == 0 and place >= len(dims) for place, size in enumerate(target)):
         return None
-    result: list[Size] = [dims[place] if size == 0 else size for place, size in enumerate(wanted)]
+    result: list[Size] = [dims[place] if size == 0 else size for place, size in enumerate(target)]
     if -1 not in result:
         return tuple(result)
     rest = [size for size in result if size != -1]

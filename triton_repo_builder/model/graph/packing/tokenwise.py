@@ -27,24 +27,24 @@ REDUCTIONS = {
 }  # fmt: skip
 PRODUCTS = {"MatMul", "MatMulInteger"}
 LEAD = 2
-"""Of [rows, tokens, …]."""
+"""The lead of [rows, tokens, …]: two axes."""
 Lead = Mapping[str, int]
 
 
-def lead(facts: Facts, node: onnx.NodeProto, known: Lead, by_size: Set[str]) -> int:
-    """The lead of the outputs of ``node``; 0 if it is none that treats each token by itself.
+def lead(facts: Facts, node: onnx.NodeProto, leads: Lead, by_size: Set[str]) -> int:
+    """The lead of the outputs of ``node``; 0 if it does not treat each token by itself.
 
-    ``known`` are the leads of its inputs; ``by_size`` the tensors that depend on sizes alone, which may be
+    ``leads`` has the leads of its inputs; ``by_size`` names tensors that depend on sizes alone, which may be
     constants of each place.
     """
     if node.domain not in ("", "ai.onnx"):
         return 0
     if node.op_type == "Expand":
-        return _expanded(facts, node, known)
-    leads = {known[name] for name in node.input if name in known}
-    if len(leads) != 1:
+        return _expanded(facts, node, leads)
+    input_leads = {leads[name] for name in node.input if name in leads}
+    if len(input_leads) != 1:
         return 0
-    (first,) = leads
+    (first,) = input_leads
     data = node.input[0]
     dims = facts.dims.get(data)
     rank = len(dims) if dims is not None else 0
@@ -52,14 +52,14 @@ def lead(facts: Facts, node: onnx.NodeProto, known: Lead, by_size: Set[str]) -> 
     constant = all(_constant_sizes(facts, name) is not None for name in rest)
     kind = node.op_type
     if kind in EACH_NUMBER:
-        return first if _aligned(facts, node, known, by_size, first) else 0
-    if data not in known or not rank:
+        return first if _aligned(facts, node, leads, by_size, first) else 0
+    if data not in leads or not rank:
         return 0
     if kind in PRODUCTS:
         matrix = facts.dims.get(node.input[1], ())
         return first if constant and len(matrix) == 2 and rank == first + 1 else 0
     if kind == "QuantizeLinear" and first == 1 and not constant:
-        return first if attribute(node, "axis", 1) == 0 and all(known.get(name) == 1 for name in rest) else 0
+        return first if attribute(node, "axis", 1) == 0 and all(leads.get(name) == 1 for name in rest) else 0
     if kind in ("QuantizeLinear", "DequantizeLinear"):
         sizes = [_constant_sizes(facts, name) for name in rest]
         return first if all(size is not None and {*size} <= {1} for size in sizes) else 0
@@ -88,21 +88,21 @@ def lead(facts: Facts, node: onnx.NodeProto, known: Lead, by_size: Set[str]) -> 
 
 
 def shape_of_packed(facts: Facts, node: onnx.NodeProto, leads: Lead) -> list[int] | None:
-    """What a ``Reshape`` of tokens is to give over the tokens of all rows; None for any other node."""
+    """The shape that a ``Reshape`` gives to the tokens of all rows; None for any other node."""
     if node.op_type != "Reshape":
         return None
     rest = [int(size) for size in _rest(facts, node.output[0], leads[node.output[0]]) or []]
     return [1, -1, *rest] if leads[node.output[0]] == LEAD else [-1, *rest]
 
 
-def _aligned(facts: Facts, node: onnx.NodeProto, known: Lead, by_size: Set[str], first: int) -> bool:
+def _aligned(facts: Facts, node: onnx.NodeProto, leads: Lead, by_size: Set[str], first: int) -> bool:
     """Whether number meets number: tokens have one rank, constants lie along the axes after the lead."""
-    ranks = {len(facts.dims[name]) if name in facts.dims else 0 for name in node.input if name in known}
+    ranks = {len(facts.dims[name]) if name in facts.dims else 0 for name in node.input if name in leads}
     if len(ranks) != 1 or ranks == {0}:
         return False
     (rank,) = ranks
     for name in node.input:
-        if not name or name in known:
+        if not name or name in leads:
             continue
         sizes = _constant_sizes(facts, name)
         if name in by_size:
@@ -148,14 +148,14 @@ def _rest(facts: Facts, name: str, first: int) -> list[int] | None:
     return rest if len(rest) == len(dims) - first else None
 
 
-def _expanded(facts: Facts, node: onnx.NodeProto, known: Lead) -> int:
+def _expanded(facts: Facts, node: onnx.NodeProto, leads: Lead) -> int:
     """One number for each token: a constant expanded to the shape of a flat tensor of one axis."""
     shape = facts.producer.get(node.input[1])
-    if shape is None or shape.op_type != "Shape" or shape.attribute or known.get(shape.input[0]) != 1:
+    if shape is None or shape.op_type != "Shape" or shape.attribute or leads.get(shape.input[0]) != 1:
         return 0
     sizes = _constant_sizes(facts, node.input[0])
-    one = sizes is not None and {*sizes} <= {1}
-    return 1 if one and len(facts.dims.get(shape.input[0], ())) == 1 else 0
+    single = sizes is not None and {*sizes} <= {1}
+    return 1 if single and len(facts.dims.get(shape.input[0], ())) == 1 else 0
 
 
 def _only_output(node: onnx.NodeProto) -> bool:
