@@ -84,15 +84,12 @@ def finding(model: Model) -> Finding:
 
 def check(context: ModelContext) -> Iterator[Finding]:
     """Comments that ignore a code which no finding has."""
-    text = context.model.text or ""
-    for entry in comments(text):
+    for entry in comments(context.document.text):
         if unknown([entry.code]):
-            before = text[: entry.offset]
-            line, column = before.count("\n") + 1, entry.offset - before.rfind("\n")
             near = closest(entry.code)
             yield report(
                 "ignore-unknown",
-                Place(context.model.path / CONFIG, line, column),
+                Place(context.model.path / CONFIG, *context.document.place(entry.offset)),
                 f"no finding has the code '{entry.code}'" + (f", did you mean {near}?" if near else ""),
             )
 

@@ -1,4 +1,4 @@
-"""The text of a config.pbtxt as the server's parser reads it, which is protobuf's for C++.
+"""A config.pbtxt in the syntax that both of protobuf's parsers take; the server's is the one for C++.
 
 Protobuf's parser for Python takes what the server refuses (``1_000``, a no-break space, ``"\\q"``, ``-0`` for
 a number without sign), and refuses what the server takes (``- 1``, ``01`` for true, ``"\\377"``).
@@ -8,11 +8,11 @@ a number without sign), and refuses what the server takes (``- 1``, ``01`` for t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from triton_repo_builder.repository.text_tokens import Token, tokens
+from triton_repo_builder.repository.pbtxt_document import Document, Fields, Token, tokens
 
 _ESCAPE = re.compile(
     rb"""\\(?:u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|([0-7]{1,3})|x([0-9a-fA-F]{1,2})
@@ -76,9 +76,19 @@ def normalized(text: str, message: Any) -> Normalized:
     ``message`` is its descriptor. Raises ``Refusal`` for what only protobuf's parser for Python would take.
     """
     mark = next(chr(code) for code in range(0xE000, 0xF900) if chr(code) not in text)
-    writer = _Writer(message, mark)
+    writer = _Writer(dict(_types(Document(text).fields, message)), mark)
     text = "".join(writer.pieces(text))
     return Normalized(text, mark, tuple(writer.strings))
+
+
+def _types(fields: Fields, message: Any) -> Iterator[tuple[int, int]]:
+    """The ``cpp_type`` of each value, by its offset."""
+    for field in fields:
+        # Protobuf looks up no name that has no UTF-8.
+        if field.name.isascii() and (descriptor := message.fields_by_name.get(field.name)):
+            yield field.value_start, descriptor.cpp_type
+            if descriptor.message_type:
+                yield from _types(field.fields, descriptor.message_type)
 
 
 def is_plain(text: str) -> bool:
@@ -96,13 +106,11 @@ def is_plain(text: str) -> bool:
 
 
 class _Writer:
-    """Follows the fields as they are written, for a value is read by the type of its field."""
-
-    def __init__(self, message: Any, mark: str) -> None:
+    def __init__(self, types: Mapping[int, int], mark: str) -> None:
         self._mark = mark
+        self._types = types
+        """A value is read by the type of its field."""
         self.strings: dict[str, int] = {}
-        self._message, self._field, self._listed = message, None, False
-        self._outer: list[tuple[Any, Any, bool]] = []
 
     def pieces(self, text: str) -> Iterator[str]:
         """The text again, token by token."""
@@ -130,35 +138,13 @@ class _Writer:
                 sign = "-" if minus else ""
                 yield self._value(token, minus) if token.kind in ("number", "word") else sign + token.text
                 minus = None
-                self._follow(token)
         yield from self._string(run)
         yield "-" if minus else ""
-
-    def _follow(self, token: Token) -> None:
-        """Where the next token stands: which message, which field of it, inside of a list or not."""
-        if token.text in ("{", "<"):
-            self._outer.append((self._message, self._field, self._listed))
-            inner = self._field.message_type if self._field is not None else None
-            self._message, self._field, self._listed = inner, None, False
-        elif token.text in ("}", ">") and self._outer:
-            self._message, self._field, self._listed = self._outer.pop()
-            self._ended()
-        elif token.text in ("[", "]"):
-            self._listed = token.text == "["
-            self._ended()
-        elif token.kind == "word" and self._field is None and self._message is not None:
-            self._field = self._message.fields_by_name.get(token.text)
-        elif token.text != ":":
-            self._ended()
-
-    def _ended(self) -> None:
-        if not self._listed:
-            self._field = None
 
     def _value(self, token: Token, minus: Token | None) -> str:
         """A number, or a word, as protobuf's parser for Python takes it."""
         text, sign = token.text, "-" if minus else ""
-        kind = self._field.cpp_type if self._field is not None else 0
+        kind = self._types.get((minus or token).start)
         if kind in _FLOATS and token.kind == "word" and text.lower() not in ("inf", "infinity", "nan"):
             raise Refusal(token.start, f"Expected double, got: {text}")
         if kind in _UNSIGNED and minus:
@@ -171,7 +157,6 @@ class _Writer:
         """Strings in a row, which are one; it is taken out unless it stands there as it is."""
         if not run:
             return
-        self._ended()
         strings = [token.text for token in run if token.kind == "string"]
         if all("\\" not in text and len(text) <= _LONG for text in strings):
             yield from (_skipped(token.text) if token.kind == "skip" else token.text for token in run)
