@@ -20,8 +20,8 @@ ROUNDS = 1000
 CHECKS = 2000
 """Corrections that are refused cost a check each."""
 FIXES: dict[str, tuple[tuple[str, tuple[str, ...], str], ...]] = {
-    # code → (of the remedy, field at the place and one in it, its new value, or what its message begins with;
-    # without either, the field goes); \\1 is the remedy's group
+    # code → (part of the remedy, field at the place and one in it, new value); \1 is the remedy's group.
+    # A message begins with the value; without a value the field is removed.
     "backend-unknown": ((r'write backend: ("\w+")', ("backend",), r"\1"),),
     "ensemble-step-version": (
         # The place is that of the version if one is stated; else that of the step.
@@ -34,7 +34,7 @@ FIXES: dict[str, tuple[tuple[str, tuple[str, ...], str], ...]] = {
     "platform-backend-pair": ((r"^drop platform", ("platform",), ""), (r"^drop backend", ("backend",), "")),
 }
 SYNTAX: tuple[tuple[str, str, str], ...] = (
-    # of the remedy, what stands at the place, what comes there; \\r is the remedy's group
+    # part of the remedy, text at the place, new text; \r is the remedy's group
     (r"write an ordinary blank", "[\u00a0\u2000-\u200b\u3000]", " "),
     (
         r"write straight quotes",
@@ -47,7 +47,7 @@ SYNTAX: tuple[tuple[str, str, str], ...] = (
     (r"no quotes round numbers", r"([\"'])(-?\d+)\1", r"\g<2>"),
     (r"no plus before", r"\+", ""),
 )
-"""Corrections of ``config-syntax``: the text has no fields that could be relied on."""
+"""Corrections of ``config-syntax``, which fields of a text that does not parse cannot place."""
 _SEPARATOR = re.compile(r"(?:[ \t]*[;,])?")
 _HIDING = frozenset({"config-syntax", "backend-unknown", "platform-backend-pair"})
 """Findings that keep rules from running: corrected, they bring to light what was wrong before."""

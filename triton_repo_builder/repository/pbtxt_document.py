@@ -23,10 +23,8 @@ _TOKEN = re.compile(
       | (?P<other>.)""",
     re.VERBOSE | re.DOTALL,
 )
-_ESCAPE = r"""\\(?:[abfnrtv\\?'"]|[0-7]|x[0-9a-fA-F]|u[0-9a-fA-F]{4}|U00[01][0-9a-fA-F]{5})"""
-_SOUND = {quote: re.compile(rf"(?:[^{quote}\\\n\0]+|{_ESCAPE}){{0,4096}}") for quote in "\"'"}
+_STRING = {quote: re.compile(rf"(?:[^{quote}\\\n]+|\\.){{0,4096}}") for quote in "\"'"}
 """A part of a string: a repetition without a limit takes 100 bytes of memory for each escape."""
-_ANY = {quote: re.compile(rf"(?:[^{quote}\\\n]+|\\.){{0,4096}}") for quote in "\"'"}
 _LINE_END = re.compile(r"[ \t,;]*(?:\r?\n)?")
 Span = tuple[int, int]
 """Offsets of the first character and behind the last."""
@@ -45,28 +43,20 @@ class Token(NamedTuple):
     kind: str
     text: str
     start: int
-    reason: str = ""
-    """Why the server refuses the literal."""
-    reached: int = 0
-    """Characters of it that were read before that."""
 
     @property
     def end(self) -> int:
         """The offset behind it."""
         return self.start + len(self.text)
 
-    @property
-    def fault(self) -> int:
-        """The offset of what is wrong with it."""
-        return self.start + (self.reached or (self.text.find("\0") if self.kind == "skip" else 0))
-
 
 def tokens(text: str) -> Iterator[Token]:
-    """Every token, blanks and comments too: together they are the text."""
+    """Every token, blanks and comments too: together they are the text. Strings end with their line."""
     at = 0
     while at < len(text):
-        if text[at] in _SOUND:
-            token = _string(text, at)
+        if quoted := _STRING.get(text[at]):
+            end = scan(quoted, text, at + 1)
+            token = Token("string", text[at : end + (text[end : end + 1] == text[at])], at)
         else:
             match = _TOKEN.match(text, at)
             assert match is not None  # the last alternative takes any character
@@ -75,27 +65,9 @@ def tokens(text: str) -> Iterator[Token]:
         at = token.end
 
 
-def _string(text: str, start: int) -> Token:
-    """A string; one that is not closed ends with its line."""
-    quote = text[start]
-    reached = _scan(_SOUND[quote], text, start + 1)
-    if text[reached : reached + 1] == quote:
-        return Token("string", text[start : reached + 1], start)
-    end = _scan(_ANY[quote], text, reached)
-    end += text[end : end + 1] == quote
-    reason = "Unexpected end of string."
-    if text[reached : reached + 1] == "\n":
-        reason = "String literals cannot cross line boundaries."
-    elif text[reached : reached + 1] == "\\":
-        reason = "Invalid escape sequence in string literal."
-        reached += 1
-    return Token("string", text[start:end], start, reason, reached - start)
-
-
-def _scan(part: re.Pattern[str], text: str, at: int) -> int:
-    while match := part.match(text, at):
-        if match.end() == at:
-            break
+def scan(part: re.Pattern[str], text: str, at: int) -> int:
+    """The offset behind all the parts in a row that begin there."""
+    while (match := part.match(text, at)) and match.end() > at:
         at = match.end()
     return at
 
@@ -135,7 +107,7 @@ class Fields(list["Field"]):
             yield from item.fields.all()
 
 
-@dataclass(kw_only=True)
+@dataclass
 class Field:
     """One value of a field: a list has as many of them as elements."""
 
@@ -144,11 +116,11 @@ class Field:
     """Offset of the name, or of the value for the second and further elements of a list."""
     value_start: int
     end: int
+    statement: Span
+    """From the name to the end of the value, or to the bracket that closes the list."""
     value: str = ""
     """A word, a number, or the inside of a string with its escapes; empty for a message."""
     fields: Fields = field(default_factory=Fields)
-    statement: Span = (0, 0)
-    """From the name to the end of the value, or to the bracket that closes the list."""
 
     @property
     def key(self) -> str:
@@ -248,33 +220,25 @@ class _Reader:
             if not self._accept(","):
                 # The first element has the position of the field's name.
                 fields.append(self._value(name, self.tokens[self.at].start if fields else start, end))
-        fields = fields or [Field(name=name, start=start, value_start=end, end=end)]
+        statement = (start, self.tokens[self.at - 1].end)
+        fields = fields or [Field(name, start, end, end, statement)]
         for item in fields:
-            item.statement = (start, self.tokens[self.at - 1].end)
+            item.statement = statement
         return fields
 
     def _value(self, name: str, start: int, end: int) -> Field:
-        value, value_start, fields = "", end, Fields()
-        if self.at < len(self.tokens):
-            first = self._next()
-            value_start, end = first.start, first.end
-            if first.text in ("{", "<"):
-                fields = self.fields()
-                end = self.tokens[self.at - 1].end
-            elif first.kind == "string":
-                value, end = self._strings(first)
-            else:
-                end = self._word_end(first)
-                value = self.text[value_start:end]
-        return Field(
-            name=name,
-            start=start,
-            value_start=value_start,
-            end=end,
-            value=value,
-            fields=fields,
-            statement=(start, end),
-        )
+        if self.at == len(self.tokens):
+            return Field(name, start, end, end, (start, end))
+        first, value, fields = self._next(), "", Fields()
+        if first.text in ("{", "<"):
+            fields = self.fields()
+            end = self.tokens[self.at - 1].end
+        elif first.kind == "string":
+            value, end = self._strings(first)
+        else:
+            end = self._word_end(first)
+            value = self.text[first.start : end]
+        return Field(name, start, first.start, end, (start, end), value, fields)
 
     def _strings(self, first: Token) -> tuple[str, int]:
         """The value of strings in a row, and where it ends; of one that is not closed nothing is known."""

@@ -8,11 +8,12 @@ a number without sign), and refuses what the server takes (``- 1``, ``01`` for t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
-from triton_repo_builder.repository.pbtxt_document import Document, Fields, Token, tokens
+from triton_repo_builder.repository.pbtxt_document import Document, Fields, Token, scan, tokens
 
 _ESCAPE = re.compile(
     rb"""\\(?:u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|([0-7]{1,3})|x([0-9a-fA-F]{1,2})
@@ -20,6 +21,9 @@ _ESCAPE = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 _NAMED = dict(zip(b"abfnrtv", b"\a\b\f\n\r\t\v", strict=True))
+_SOUND_ESCAPE = r"""\\(?:[abfnrtv\\?'"]|[0-7]|x[0-9a-fA-F]|u[0-9a-fA-F]{4}|U00[01][0-9a-fA-F]{5})"""
+_SOUND = {quote: re.compile(rf"(?:[^{quote}\\\n\0]+|{_SOUND_ESCAPE}){{0,4096}}") for quote in "\"'"}
+"""A part of a string that the server takes."""
 _OCTAL = re.compile(r"0[xX][0-9a-fA-F]+|0[0-7]+")
 _CONTROL = "Invalid control characters encountered in text."
 _FLOATS, _UNSIGNED, _PLAIN = (5, 6), (3, 4), (7, 8)
@@ -76,9 +80,40 @@ def normalized(text: str, message: Any) -> Normalized:
     ``message`` is its descriptor. Raises ``Refusal`` for what only protobuf's parser for Python would take.
     """
     mark = next(chr(code) for code in range(0xE000, 0xF900) if chr(code) not in text)
-    writer = _Writer(dict(_types(Document(text).fields, message)), mark)
-    text = "".join(writer.pieces(text))
-    return Normalized(text, mark, tuple(writer.strings))
+    items, pieces = list(tokens(text)), []
+    types = dict(_types(Document(text).fields, message))
+    minus: Token | None = None
+    before = ""
+    for token in items:
+        if refusal := _refusal(text, token, before):
+            raise refusal
+        before = token.kind
+        if token.kind == "skip":
+            pieces.append(_skipped(token.text))
+            continue
+        # A minus moves to what it is the sign of.
+        piece = "" if token.text == "-" else _value(token, minus, types.get((minus or token).start))
+        pieces.append(f"-{piece}" if minus else piece)
+        minus = token if token.text == "-" else None
+    strings = _take_out_strings(items, pieces, mark)
+    return Normalized("".join(pieces) + ("-" if minus else ""), mark, strings)
+
+
+def _take_out_strings(items: Sequence[Token], pieces: list[str], mark: str) -> tuple[str, ...]:
+    """Put marks in the place of strings with escapes and long ones; those in a row are one."""
+    strings: dict[str, int] = {}
+    solid = [at for at, token in enumerate(items) if token.kind != "skip"]
+    for kind, group in groupby(solid, key=lambda at: items[at].kind):
+        row = {at: items[at].text for at in group}
+        if kind != "string" or all("\\" not in text and len(text) <= _LONG for text in row.values()):
+            continue
+        # The server hands configurations on as JSON, which loses what is not UTF-8.
+        value = b"".join(map(_bytes, row.values())).decode("utf-8", "ignore")
+        written = f'"{mark}{strings.setdefault(value, len(strings))}{mark}"'
+        for at, text in row.items():
+            pieces[at] = pieces[at].removesuffix(text) + written.ljust(min(len(text), _LONG))
+            written = ""
+    return tuple(strings)
 
 
 def _types(fields: Fields, message: Any) -> Iterator[tuple[int, int]]:
@@ -105,68 +140,15 @@ def is_plain(text: str) -> bool:
     return True
 
 
-class _Writer:
-    def __init__(self, types: Mapping[int, int], mark: str) -> None:
-        self._mark = mark
-        self._types = types
-        """A value is read by the type of its field."""
-        self.strings: dict[str, int] = {}
-
-    def pieces(self, text: str) -> Iterator[str]:
-        """The text again, token by token."""
-        run: list[Token] = []
-        minus: Token | None = None
-        before = ""
-        for token in tokens(text):
-            if reason := _refused(token, before):
-                raise Refusal(token.fault, reason)
-            before = token.kind
-            if token.kind == "string" or (run and token.kind == "skip"):
-                if minus:
-                    yield "-"
-                    minus = None
-                run.append(token)
-                continue
-            yield from self._string(run)
-            run = []
-            if token.kind == "skip":
-                yield _skipped(token.text)
-            elif token.text == "-":
-                yield "-" if minus else ""
-                minus = token
-            else:
-                sign = "-" if minus else ""
-                yield self._value(token, minus) if token.kind in ("number", "word") else sign + token.text
-                minus = None
-        yield from self._string(run)
-        yield "-" if minus else ""
-
-    def _value(self, token: Token, minus: Token | None) -> str:
-        """A number, or a word, as protobuf's parser for Python takes it."""
-        text, sign = token.text, "-" if minus else ""
-        kind = self._types.get((minus or token).start)
-        if kind in _FLOATS and token.kind == "word" and text.lower() not in ("inf", "infinity", "nan"):
-            raise Refusal(token.start, f"Expected double, got: {text}")
-        if kind in _UNSIGNED and minus:
-            raise Refusal(minus.start, "Expected integer, got: -")
-        if kind in _PLAIN and _OCTAL.fullmatch(text):
-            text = str(int(text, 16 if text[1] in "xX" else 8)).ljust(len(text))
-        return sign + text
-
-    def _string(self, run: list[Token]) -> Iterator[str]:
-        """Strings in a row, which are one; it is taken out unless it stands there as it is."""
-        if not run:
-            return
-        strings = [token.text for token in run if token.kind == "string"]
-        if all("\\" not in text and len(text) <= _LONG for text in strings):
-            yield from (_skipped(token.text) if token.kind == "skip" else token.text for token in run)
-            return
-        # The server hands configurations on as JSON, which loses what is not UTF-8.
-        value = b"".join(map(_bytes, strings)).decode("utf-8", "ignore")
-        index = self.strings.setdefault(value, len(self.strings))
-        yield f'"{self._mark}{index}{self._mark}"'.ljust(min(len(strings[0]), _LONG))
-        for token in run[1:]:
-            yield _skipped(token.text) if token.kind == "skip" else " " * min(len(token.text), _LONG)
+def _value(token: Token, minus: Token | None, kind: int | None) -> str:
+    """A number, or a word, as protobuf's parser for Python takes it."""
+    if kind in _FLOATS and token.kind == "word" and token.text.lower() not in ("inf", "infinity", "nan"):
+        raise Refusal(token.start, f"Expected double, got: {token.text}")
+    if kind in _UNSIGNED and minus and token.kind in ("number", "word"):
+        raise Refusal(minus.start, "Expected integer, got: -")
+    if kind in _PLAIN and _OCTAL.fullmatch(token.text):
+        return str(int(token.text, 16 if token.text[1] in "xX" else 8)).ljust(len(token.text))
+    return token.text
 
 
 def _bytes(literal: str) -> bytes:
@@ -192,20 +174,33 @@ def _skipped(text: str) -> str:
     return text if len(text) <= _LONG else "\n" * text.count("\n") or " "
 
 
-def _refused(token: Token, before: str) -> str:
+def _refusal(text: str, token: Token, before: str) -> Refusal | None:
+    """Why the server refuses a token behind one of that kind."""
+    at, reason = token.start, ""
     if token.kind == "skip" and "\0" in token.text:
-        return _CONTROL
-    if token.kind == "other":
-        return _unexpected(token.text)
-    if token.kind == "word" and before == "number":
-        return "Need space between number and identifier."
-    if token.kind == "number" and re.fullmatch(r"0[0-9]*[89][0-9]*", token.text):
-        return "Numbers starting with leading zero must be in octal."
-    return token.reason
+        at, reason = at + token.text.find("\0"), _CONTROL
+    elif token.kind == "string":
+        at, reason = _broken(text, at)
+    elif token.kind == "other" and (token.text < " " or token.text == "\x7f"):
+        reason = _CONTROL
+    elif token.kind == "other":
+        shown = f"{token.text} (U+{ord(token.text):04X})" if token.text > "~" else token.text
+        reason = f"Expected identifier, got: {shown}"
+    elif token.kind == "word" and before == "number":
+        reason = "Need space between number and identifier."
+    elif token.kind == "number" and re.fullmatch(r"0[0-9]*[89][0-9]*", token.text):
+        reason = "Numbers starting with leading zero must be in octal."
+    return Refusal(at, reason) if reason else None
 
 
-def _unexpected(character: str) -> str:
-    if character < " " or character == "\x7f":
-        return _CONTROL
-    shown = f"{character} (U+{ord(character):04X})" if character > "~" else character
-    return f"Expected identifier, got: {shown}"
+def _broken(text: str, start: int) -> tuple[int, str]:
+    """Where and why a string is refused; an empty reason if it is not."""
+    at = scan(_SOUND[text[start]], text, start + 1)
+    character = text[at : at + 1]
+    if character == text[start]:
+        return at, ""
+    if character == "\n":
+        return at, "String literals cannot cross line boundaries."
+    if character == "\\":
+        return at + 1, "Invalid escape sequence in string literal."
+    return at, "Unexpected end of string."

@@ -71,10 +71,6 @@ def finding(model: Model) -> Finding:
     if not model.error.line:  # not even read
         return report("file-unreadable", str(model.path), model.error.reason)
     reason = model.error.reason
-    lines = (model.text or "").splitlines()
-    if 0 < model.error.line <= len(lines):
-        # Protobuf quotes the whole line before some of its reasons; the position is shorter.
-        reason = reason.removeprefix(f"'{lines[model.error.line - 1]}': ").removeprefix("'': ")
     where = Place(model.path / CONFIG, model.error.line, model.error.column)
     what, remedy = _named(model.text or "", model.error.line)
     if what:
