@@ -157,20 +157,19 @@ class Document:
 
     def find(self, path: Path) -> Field | None:
         """The field of a path such as ``("input", 1, "dims")``, or the innermost that exists on the way."""
-        innermost, fields, steps = None, self.fields, list(path)
-        while steps:
-            name = str(steps.pop(0))
-            same = fields.by_name.get(name)
-            if not same:
-                break
-            pick = same[0]
-            if steps and isinstance(steps[0], int):
-                index = steps.pop(0)
-                pick = same[index] if isinstance(index, int) and index < len(same) else pick
-            elif steps and isinstance(steps[0], Key):
-                pick = fields.by_key.get((name, str(steps.pop(0))), pick)
-            innermost, fields = pick, pick.fields
-        return innermost
+        field, siblings, name = None, self.fields, ""
+        for step in path:
+            if isinstance(step, int):
+                same = siblings.by_name[name]
+                field = same[step] if step < len(same) else field
+            elif isinstance(step, Key) and name:
+                field, name = siblings.by_key.get((name, step), field), ""
+            else:
+                siblings = field.fields if field else siblings
+                if step not in siblings.by_name:
+                    break
+                name, field = step, siblings.by_name[step][0]
+        return field
 
     def statements(self, name: str, key: str = "") -> list[Span]:
         """Positions of a field at the top; with ``key``, of statements that hold this map entry alone."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -137,7 +138,15 @@ def test_an_entry_of_a_list_is_edited_alone() -> None:
 @given(ANY)
 def test_tokens_are_the_text(text: str) -> None:
     assert "".join(token.text for token in tokens(text)) == text
-    assert Document(text).edited([]) == text
+
+
+@given(ANY)
+def test_values_are_written_back_as_they_are(text: str) -> None:
+    document = Document(text)
+    leaves = [field for field in document.fields.all() if not field.fields]
+    spans = [(field.value_start, field.end) for field in leaves]
+    assert document.edited((start, end, text[start:end]) for start, end in spans) == text
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
 
 
 @given(ANY)
