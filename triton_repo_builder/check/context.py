@@ -12,17 +12,17 @@ from typing import Any
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import TrbError
 from triton_repo_builder.base.releases import Release
-from triton_repo_builder.check import backends, line_numbers, python_source
+from triton_repo_builder.check import backends, python_source
 from triton_repo_builder.check.codes import CODES
 from triton_repo_builder.check.finding import Finding, Place, Severity
 from triton_repo_builder.check.image import STOCK, Image
-from triton_repo_builder.check.line_numbers import Key
 from triton_repo_builder.check.python_source import PythonSource
 from triton_repo_builder.check.step_graph import StepGraph
 from triton_repo_builder.model.read import skeleton
 from triton_repo_builder.model.read.signature import ModelSignature, refine
 from triton_repo_builder.repository import CONFIG, Model, Repository
 from triton_repo_builder.repository.config import ModelConfig
+from triton_repo_builder.repository.pbtxt_document import Document, Key
 from triton_repo_builder.runtime.onnxruntime_backend import ort_rules
 
 LONGEST = 100
@@ -202,20 +202,20 @@ class ModelContext:
         return self.model.selected
 
     @cached_property
-    def fields(self) -> line_numbers.Fields:
-        """The fields of config.pbtxt with their lines."""
-        return line_numbers.scan(self.model.text or "")
+    def document(self) -> Document:
+        """The text of config.pbtxt with the positions of its fields."""
+        return Document(self.model.text or "")
 
     def written(self, *path: str) -> bool:
         """Whether a field is written in the text, even with its default value."""
         if not all(name in (self.model.text or "") for name in path):
             return False  # most are not, and their places cost more than all else
-        return line_numbers.present(self.fields, path)
+        return any(self.document.fields.each(*path))
 
     def states(self, *path: str | int) -> bool:
         """Whether that very field of ``config.pbtxt`` is written, even with its default value."""
-        found = line_numbers.find(self.fields, path)
-        return found is not None and not isinstance(path[-1], Key) and found.name == path[-1]
+        field = self.document.find(path)
+        return field is not None and not isinstance(path[-1], Key) and field.name == path[-1]
 
     def messages(self, *path: str) -> Sequence[Mapping[str, Any]]:
         """A repeated message field; empty if absent."""
@@ -236,9 +236,9 @@ class ModelContext:
         """Location of a field."""
         if self.model.text is None:
             return Place(self.model.path)
-        found = line_numbers.find(self.fields, path)
+        field = self.document.find(path)
         file = self.model.path / CONFIG
-        return Place(file, found.line, found.column) if found else Place(file)
+        return Place(file, *self.document.place(field.start)) if field else Place(file)
 
     def finding(
         self, code: str, message: str, *path: str | int, remedy: str = "", severity: Severity | None = None

@@ -7,50 +7,48 @@ import re
 import stat
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.check.finding import Finding
+from triton_repo_builder.repository.pbtxt_document import Document, Field
 
 ROUNDS = 1000
 """Each round corrects one place of a file: what a parser sees after it is only known then."""
 CHECKS = 2000
 """Corrections that are refused cost a check each."""
-_STRING = r"""(?:"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')(?!(?:\s|\#[^\n]*(?:\n|$))*["'])"""
-"""A string that no other follows: the parser joins those in a row."""
-Fix = tuple[str, str, str]
-FIXES: dict[str, tuple[Fix, ...]] = {
-    # code → (of the remedy, what stands at the place, what comes there); \\r is the remedy's group
-    "backend-unknown": ((r'write backend: ("\w+")', rf"(backend\s*:\s*){_STRING}", r"\g<1>\r"),),
-    "config-syntax": (
-        (r"write an ordinary blank", "[\u00a0\u2000-\u200b\u3000]", " "),
-        (
-            r"write straight quotes",
-            '["\u201c\u201d\u201e\u00ab\u00bb]([^"\u201c\u201d\u00ab\u00bb\\n]*)[\u201c\u201d\u00ab\u00bb]',
-            r'"\g<1>"',
-        ),
-        (r"without BOM", "\ufeff", ""),
-        (r"write (TYPE_\w+)", r'"?\w+"?', r"\r"),
-        (r"no quotes round enum values", r"([\"'])(\w+)\1", r"\g<2>"),
-        (r"no quotes round numbers", r"([\"'])(-?\d+)\1", r"\g<2>"),
-        (r"no plus before", r"\+", ""),
-    ),
+FIXES: dict[str, tuple[tuple[str, tuple[str, ...], str], ...]] = {
+    # code → (part of the remedy, field at the place and one in it, new value); \1 is the remedy's group.
+    # A message begins with the value; without a value the field is removed.
+    "backend-unknown": ((r'write backend: ("\w+")', ("backend",), r"\1"),),
     "ensemble-step-version": (
-        # A version that is stated has the finding's place itself; else the step has it, up to its bracket.
-        (r"^write model_version: -1", r"(model_version\s*:\s*)\w+", r"\g<1>-1"),
-        (r"^write model_version: -1", r"(?!model_version)(?:[^{#<]|\#.*\n)*[{<]", r"\g<0> model_version: -1"),
+        # The place is that of the version if one is stated; else that of the step.
+        (r"^write model_version: -1", ("model_version",), "-1"),
+        (r"^write model_version: -1", ("step",), " model_version: -1"),
     ),
-    "name-mismatch": ((r"make the two equal", rf"name\s*:\s*{_STRING}(?:[ \t]*[;,])?", ""),),
-    "onnx-type": ((r"write data_type: (\w+)", r"data_type\s*:\s*\w+", r"data_type: \r"),),
-    "parameter-ignored": (
-        (r"did you mean ([\w.]+)\?", rf"((?:[^}}#]|\#.*\n)*?key\s*:\s*){_STRING}", r'\g<1>"\r"'),
-    ),
-    "platform-backend-pair": (
-        (r"^drop platform", rf"platform\s*:\s*{_STRING}(?:[ \t]*[;,])?", ""),
-        (r"^drop backend", rf"backend\s*:\s*{_STRING}(?:[ \t]*[;,])?", ""),
-    ),
+    "name-mismatch": ((r"make the two equal", ("name",), ""),),
+    "onnx-type": ((r"write data_type: (\w+)", ("data_type",), r"\1"),),
+    "parameter-ignored": ((r"did you mean ([\w.]+)\?", ("parameters", "key"), r'"\1"'),),
+    "platform-backend-pair": ((r"^drop platform", ("platform",), ""), (r"^drop backend", ("backend",), "")),
 }
+SYNTAX: tuple[tuple[str, str, str], ...] = (
+    # part of the remedy, text at the place, new text; \r is the remedy's group
+    (r"write an ordinary blank", "[\u00a0\u2000-\u200b\u3000]", " "),
+    (
+        r"write straight quotes",
+        '["\u201c\u201d\u201e\u00ab\u00bb]([^"\u201c\u201d\u00ab\u00bb\\n]*)[\u201c\u201d\u00ab\u00bb]',
+        r'"\g<1>"',
+    ),
+    (r"without BOM", "\ufeff", ""),
+    (r"write (TYPE_\w+)", r'"?\w+"?', r"\r"),
+    (r"no quotes round enum values", r"([\"'])(\w+)\1", r"\g<2>"),
+    (r"no quotes round numbers", r"([\"'])(-?\d+)\1", r"\g<2>"),
+    (r"no plus before", r"\+", ""),
+)
+"""Corrections of ``config-syntax``, which fields of a text that does not parse cannot place."""
+_SEPARATOR = re.compile(r"(?:[ \t]*[;,])?")
 _HIDING = frozenset({"config-syntax", "backend-unknown", "platform-backend-pair"})
 """Findings that keep rules from running: corrected, they bring to light what was wrong before."""
 _WRONG_BACKEND = frozenset(
@@ -59,16 +57,41 @@ _WRONG_BACKEND = frozenset(
 """New findings by which a correction has chosen another backend than the model's."""
 
 
+_document = lru_cache(4)(Document)
+
+
 def corrected(text: str, finding: Finding) -> str:
     """The text with one finding corrected; the same text if it has no safe correction."""
-    start = _offset(text, finding.line, finding.column)
-    for remedy, pattern, replacement in FIXES.get(finding.code, ()):
+    document = _document(text)
+    start = document.offset(finding.line, finding.column)
+    if start is None:
+        return text
+    for remedy, pattern, replacement in SYNTAX if finding.code == "config-syntax" else ():
         said = re.search(remedy, finding.remedy)
-        stands = re.compile(pattern).match(text, start) if said and start is not None else None
+        stands = re.compile(pattern).match(text, start) if said else None
         if said and stands:
             by = replacement.replace(r"\r", said[1] if said.re.groups else "")
             return text[: stands.start()] + stands.expand(by) + text[stands.end() :]
+    for remedy, (name, *inner), value in FIXES.get(finding.code, ()):
+        if said := re.search(remedy, finding.remedy):
+            fields = [item for item in document.fields.all() if (item.start, item.name) == (start, name)]
+            fields = [each for item in fields for each in (item.fields.each(*inner) if inner else [item])]
+            if fields:
+                return document.edited([_edit(document, fields[0], said.expand(value))])
     return text
+
+
+def _edit(document: Document, field: Field, value: str) -> tuple[int, int, str]:
+    """What is written in the place of a field or of its value."""
+    written = document.text[field.value_start : field.end]
+    if written[:1] in ("{", "<"):
+        return field.value_start + 1, field.value_start + 1, value
+    if written not in (field.value, f'"{field.value}"', f"'{field.value}'"):
+        return field.end, field.end, ""  # strings in a row, which the parser joins
+    if value:
+        return field.value_start, field.end, value
+    separator = _SEPARATOR.match(document.text, field.end)
+    return field.start, separator.end() if separator else field.end, ""
 
 
 def correct(
@@ -171,10 +194,3 @@ def write(changed: Mapping[str, str]) -> None:
         mode = file.stat().st_mode
         files.write(file, text.encode("utf-8", "surrogateescape"))
         file.chmod(stat.S_IMODE(mode))
-
-
-def _offset(text: str, line: int, column: int) -> int | None:
-    lines = text.split("\n")
-    if not 0 < line <= len(lines):
-        return None
-    return sum(len(before) + 1 for before in lines[: line - 1]) + max(column - 1, 0)

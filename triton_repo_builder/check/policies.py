@@ -15,9 +15,9 @@ from triton_repo_builder.base.text import cut
 from triton_repo_builder.check import backends
 from triton_repo_builder.check.context import ModelContext
 from triton_repo_builder.check.finding import Finding, Severity
-from triton_repo_builder.check.line_numbers import Key
 from triton_repo_builder.check.selection import POLICY
 from triton_repo_builder.repository import pbtxt
+from triton_repo_builder.repository.pbtxt_document import Key
 
 _STEP = re.compile(r'"([^"]*)"|([^."]+)')
 _FIELD = re.compile(r'(?:"[^"]*"|[^."]+)(?:\.(?:"[^"]*"|[^."]+))*')

@@ -11,11 +11,11 @@ from fnmatch import fnmatchcase
 from triton_repo_builder.check.codes import CODES
 from triton_repo_builder.check.finding import Finding
 from triton_repo_builder.repository import Repository
+from triton_repo_builder.repository.pbtxt_document import tokens
 
 POLICY = "policy-"
 """What the codes of a team's own policies begin with."""
-_STRING_OR_COMMENT = re.compile(r"""\"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|\#([^\n]*)""")
-_IGNORE = re.compile(r"[ \t]*trb:[ \t]*ignore(?:[ \t]+|:)(.+)")
+_IGNORE = re.compile(r"#[ \t]*trb:[ \t]*ignore(?:[ \t]+|:)(.+)")
 _REASON = re.compile(r":(?=\s|$)|\s--?(?=\s)|[(;#]")
 """What ends the codes of a comment and begins the reason."""
 _WORD = re.compile(r"(,?)[ \t]*([^\s,]+)")
@@ -74,11 +74,11 @@ def comments(text: str) -> list[Ignored]:
     begins at the first word that is not a code, nor close to one, nor the first after a comma.
     """
     found: list[Ignored] = []
-    for comment in _STRING_OR_COMMENT.finditer(text) if "trb:" in text else ():
-        stated = _IGNORE.match(comment[1] or "")
+    for token in tokens(text) if "trb:" in text else ():
+        stated = _IGNORE.match(token.text)
         if not stated:
             continue
-        start = comment.start(1) + stated.start(1)
+        start = token.start + stated.start(1)
         for number, word in enumerate(_WORD.finditer(_REASON.split(stated[1], 1)[0])):
             code = word[2].rstrip(".")
             due = number == 0 or bool(word[1])

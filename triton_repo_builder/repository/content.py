@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -19,11 +18,10 @@ from triton_repo_builder.repository import pbtxt
 from triton_repo_builder.repository.config import CONFIG, ModelConfig
 from triton_repo_builder.repository.manifest import Manifest, VersionEntry
 from triton_repo_builder.repository.model import SHARED, VERSION
+from triton_repo_builder.repository.pbtxt_document import Document
 from triton_repo_builder.repository.provenance import CONTENT, PREFIX
 
 PARAMETER = PREFIX + CONTENT
-_LINE = re.compile(rf'^parameters \{{ key: "{re.escape(PARAMETER)}" [^\n]*\}}\n', re.MULTILINE)
-_PARAMETER = re.compile(r"^parameters \{[^\n]*\}\n", re.MULTILINE)
 _UTF8 = ("utf-8", "surrogateescape")
 """A config.pbtxt may be a user's, with --force."""
 
@@ -49,15 +47,18 @@ def hashed(path: str, content: bytes, name: str, version: int) -> str:
 
 def unsealed(config: bytes) -> bytes:
     """A config.pbtxt without the content digest."""
-    return _LINE.sub("", config.decode(*_UTF8)).encode(*_UTF8)
+    document = Document(config.decode(*_UTF8))
+    lines = document.statements("parameters", PARAMETER)
+    return document.edited((start, document.line_end(end), "") for start, end in lines).encode(*_UTF8)
 
 
 def sealed(config: bytes, content: str) -> bytes:
     """The endpoint's config.pbtxt with its content digest, after its other parameters."""
-    text = _LINE.sub("", config.decode(*_UTF8))
+    document = Document(unsealed(config).decode(*_UTF8))
     line = f'parameters {{ key: "{PARAMETER}" value {{ string_value: "{content}" }} }}\n'
-    last = max((match.end() for match in _PARAMETER.finditer(text)), default=len(text))
-    return f"{text[:last]}{line}{text[last:]}".encode(*_UTF8)
+    others = [document.line_end(end) for _, end in document.statements("parameters")]
+    last = max(others, default=len(document.text))
+    return document.edited([(last, last, line)]).encode(*_UTF8)
 
 
 def stated(config: ModelConfig) -> str:

@@ -15,14 +15,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from triton_repo_builder.repository.text_format import Normalized
+from triton_repo_builder.repository.pbtxt_document import Document
 
-_POLICY = re.compile(
-    r"(?:# Of the version folders .*\n)?^version_policy\s*:?\s*\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}[ \t]*\n?",
-    re.MULTILINE,
-)
-_STEP_VERSION = re.compile(r"\b(model_version\s*:\s*)-?\d+\b")
+if TYPE_CHECKING:
+    from triton_repo_builder.repository.pbtxt_syntax import Normalized
+
+_VERSIONS = "# Of the version folders "
+"""What the comment on a version policy begins with, which comes and goes with it."""
 
 
 # Not frozen, although a value: Python sets __traceback__ on an exception that leaves a context manager.
@@ -147,7 +146,7 @@ def parse(text: str) -> dict[str, Any]:
     """
     from google.protobuf import json_format
 
-    from triton_repo_builder.repository.text_format import Normalized, Refusal, is_plain, normalized
+    from triton_repo_builder.repository.pbtxt_syntax import Normalized, Refusal, is_plain, normalized
 
     descriptor = messages().ModelConfig.DESCRIPTOR
     if is_plain(text):
@@ -158,10 +157,9 @@ def parse(text: str) -> dict[str, Any]:
     try:
         read = normalized(text, descriptor)
     except Refusal as refusal:
-        before = text[: refusal.offset]
-        line, column = before.count("\n") + 1, refusal.offset - before.rfind("\n")
+        line, column = Document(text).place(refusal.offset)
         try:
-            _parsed(normalized(before, descriptor))
+            _parsed(normalized(text[: refusal.offset], descriptor))
         except Refusal:
             pass  # a string that is cut off there
         except PbtxtError as error:
@@ -220,19 +218,35 @@ def serve_versions(text: str, versions: Iterable[int]) -> str:
     listed = ", ".join(map(str, versions))
     return (
         f"{without_policy(text)}"
-        "# Of the version folders this one is served; 'trb promote' and 'trb rollback' change it.\n"
+        f"{_VERSIONS}this one is served; 'trb promote' and 'trb rollback' change it.\n"
         f"version_policy {{ specific {{ versions: [ {listed} ] }} }}\n"
     )
 
 
 def without_policy(text: str) -> str:
     """The text of a config.pbtxt without version policy; all else stays as it is, comments included."""
-    return _POLICY.sub("", text)
+    document = Document(text)
+    edits = []
+    for start, end in document.statements("version_policy"):
+        comment = text.find(_VERSIONS, text.rfind("\n", 0, max(start - 1, 0)) + 1, start)
+        edits.append((start if comment < 0 else comment, document.line_end(end), ""))
+    return document.edited(edits)
 
 
-def pin_steps(text: str, version: int) -> str:
-    """The text of an ensemble's config.pbtxt with that version of each step; all else stays as it is."""
-    return _STEP_VERSION.sub(rf"\g<1>{version}", text)
+def pin_steps(text: str, version: int | Mapping[str, int]) -> str:
+    """The text of an ensemble's config.pbtxt with that version of each step, or of each model that is named.
+
+    Only what states a version changes.
+    """
+    document = Document(text)
+    edits = []
+    for step in document.fields.each("ensemble_scheduling", "step"):
+        model = next((item.value for item in step.fields.each("model_name")), "")
+        number = version if isinstance(version, int) else version.get(model)
+        if number is not None:
+            stated = step.fields.each("model_version")
+            edits += [(item.value_start, item.end, str(number)) for item in stated]
+    return document.edited(edits)
 
 
 def elements(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

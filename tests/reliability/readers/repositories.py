@@ -95,17 +95,19 @@ PBTXT = (
 
 
 def _pbtxt(case: Path) -> None:
-    from triton_repo_builder.check import line_numbers
     from triton_repo_builder.repository import pbtxt
     from triton_repo_builder.repository.config import ModelConfig
     from triton_repo_builder.repository.interface import Endpoint
+    from triton_repo_builder.repository.pbtxt_document import Document, tokens
     from triton_repo_builder.repository.provenance import Facts
 
     text = (case / "config.pbtxt").read_bytes().decode("utf-8", "replace")
     pbtxt.without_policy(text)
     pbtxt.pin_steps(text, 3)
     pbtxt.serve_versions(text, (1, 2))
-    line_numbers.scan(text)
+    assert "".join(token.text for token in tokens(text)) == text
+    fields = Document(text).fields
+    assert all(text.startswith(field.name, field.statement[0]) for field in fields.all())
     config = ModelConfig(pbtxt.parse(text))
     list(pbtxt.elements(config.raw))
     Endpoint.of_config("x", config)

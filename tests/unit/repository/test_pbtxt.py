@@ -98,6 +98,7 @@ POLICIES = (
     "# Of the version folders this one is served.\nversion_policy { all { } }\n",
     "version_policy {\n  specific {\n    versions: [1, 2]\n  }\n}\n",
     "version_policy: { latest { num_versions: 2 } }",
+    "version_policy < specific < versions: [1] versions: [2 # }\n] > > ;\n",
     "",
 )
 
@@ -117,3 +118,26 @@ def test_steps_are_pinned_and_all_else_stays() -> None:
     steps = pbtxt.parse(pinned)["ensemble_scheduling"]["step"]
     assert [step["model_version"] for step in steps] == [7, 7]
     assert pinned.replace("7", "-1", 1).replace("7", "2") == text
+
+
+def test_a_policy_goes_wherever_it_is_and_comments_with_its_name_stay() -> None:
+    text = (
+        '# version_policy { }\nname: "version_policy { }" version_policy { all { } } # mine\nbackend: "b"\n'
+    )
+    assert pbtxt.without_policy(text) == text.replace("version_policy { all { } } ", "")
+    assert pbtxt.without_policy("version_policy { }\r\nbackend: 'b'\r\n") == "backend: 'b'\r\n"
+
+
+def test_named_steps_are_pinned_in_any_order_of_fields() -> None:
+    steps = 'step { model_version: -1 model_name: "a" } step { model_name: "b" model_version: 2 }'
+    text = f'# model_version: 1\nensemble_scheduling {{ {steps} step {{ model_name: "a" }} }}\n'
+    assert pbtxt.pin_steps(text, {"a": 5}) == text.replace("model_version: -1", "model_version: 5")
+    assert pbtxt.pin_steps(text, {"b": 5}) == text.replace("model_version: 2", "model_version: 5")
+
+
+@given(TEXT, st.lists(st.integers(1, 9), min_size=1))
+def test_versions_come_and_go_without_a_trace(text: str, versions: list[int]) -> None:
+    plain = pbtxt.without_policy(f'name: "m" {text}')
+    with contextlib.suppress(pbtxt.PbtxtError):
+        pbtxt.parse(plain)
+        assert pbtxt.without_policy(pbtxt.serve_versions(plain, versions)) == plain

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from triton_repo_builder.check.context import ModelContext
 from triton_repo_builder.check.finding import Finding
-from triton_repo_builder.check.line_numbers import Key
+from triton_repo_builder.repository.pbtxt_document import Key
 
 BOOLEANS = ("0", "1", "false", "off", "on", "true")
 """Of the backend library's ``ParseBoolValue``, in any case."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from triton_repo_builder.check.context import ModelContext, c_string, relative
 from triton_repo_builder.check.finding import Finding
-from triton_repo_builder.check.line_numbers import Key
+from triton_repo_builder.repository.pbtxt_document import Key
 
 STRATEGY = "TRITON_BATCH_STRATEGY_PATH"
 LONG_DELAY = 1_000_000

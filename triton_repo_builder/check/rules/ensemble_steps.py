@@ -9,9 +9,9 @@ from typing import Any
 from triton_repo_builder.base.text import some
 from triton_repo_builder.check.context import ModelContext
 from triton_repo_builder.check.finding import Finding
-from triton_repo_builder.check.line_numbers import Key
 from triton_repo_builder.model.read.signature import ModelSignature, TensorSpec
 from triton_repo_builder.repository.config import TensorConfig
+from triton_repo_builder.repository.pbtxt_document import Key
 
 Origin = tuple[str, TensorConfig, int]
 """A tensor as one model states it: model, tensor, and that model's max_batch_size."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from triton_repo_builder.base import releases
 from triton_repo_builder.check.context import ModelContext
 from triton_repo_builder.check.finding import Finding
-from triton_repo_builder.check.line_numbers import Key
+from triton_repo_builder.repository.pbtxt_document import Key
 
 FIELDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("model_metrics",): ("ModelConfig", "model_metrics"),

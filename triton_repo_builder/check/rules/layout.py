@@ -13,10 +13,10 @@ from triton_repo_builder.base.files import is_folder
 from triton_repo_builder.check import backends
 from triton_repo_builder.check.context import ModelContext, c_string, readable, report
 from triton_repo_builder.check.finding import Finding
-from triton_repo_builder.check.line_numbers import Key
 from triton_repo_builder.repository import Model
 from triton_repo_builder.repository.config import PLATFORMS
 from triton_repo_builder.repository.model import LARGEST_VERSION
+from triton_repo_builder.repository.pbtxt_document import Key
 
 NO_VERSIONS = frozenset({"warmup", "initial_state", "configs"})
 """Folders of a model that the server knows by name."""

@@ -9,8 +9,8 @@ from typing import Any
 
 from triton_repo_builder.check.context import ModelContext, report
 from triton_repo_builder.check.finding import Finding, Severity
-from triton_repo_builder.check.line_numbers import Key
 from triton_repo_builder.check.rules.backend_parameters import BOOLEANS
+from triton_repo_builder.repository.pbtxt_document import Key
 
 KNOWN = frozenset(
     [

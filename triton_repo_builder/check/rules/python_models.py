@@ -11,10 +11,10 @@ from pathlib import Path
 from triton_repo_builder.check import environment
 from triton_repo_builder.check.context import ModelContext, c_string, relative, report
 from triton_repo_builder.check.finding import Finding, Place, Severity
-from triton_repo_builder.check.line_numbers import Key
 from triton_repo_builder.check.python_nodes import first_line
 from triton_repo_builder.check.python_source import CLASS, PythonSource
 from triton_repo_builder.check.rules import helpers, python_calls, python_config
+from triton_repo_builder.repository.pbtxt_document import Key
 
 IN_THE_IMAGE = frozenset({"c_python_backend_utils", "numpy", "triton_python_backend_utils"})
 _SINCE = {"tomllib": (3, 11)}

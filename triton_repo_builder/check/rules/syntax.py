@@ -71,10 +71,6 @@ def finding(model: Model) -> Finding:
     if not model.error.line:  # not even read
         return report("file-unreadable", str(model.path), model.error.reason)
     reason = model.error.reason
-    lines = (model.text or "").splitlines()
-    if 0 < model.error.line <= len(lines):
-        # Protobuf quotes the whole line before some of its reasons; the position is shorter.
-        reason = reason.removeprefix(f"'{lines[model.error.line - 1]}': ").removeprefix("'': ")
     where = Place(model.path / CONFIG, model.error.line, model.error.column)
     what, remedy = _named(model.text or "", model.error.line)
     if what:
@@ -84,15 +80,12 @@ def finding(model: Model) -> Finding:
 
 def check(context: ModelContext) -> Iterator[Finding]:
     """Comments that ignore a code which no finding has."""
-    text = context.model.text or ""
-    for entry in comments(text):
+    for entry in comments(context.document.text):
         if unknown([entry.code]):
-            before = text[: entry.offset]
-            line, column = before.count("\n") + 1, entry.offset - before.rfind("\n")
             near = closest(entry.code)
             yield report(
                 "ignore-unknown",
-                Place(context.model.path / CONFIG, line, column),
+                Place(context.model.path / CONFIG, *context.document.place(entry.offset)),
                 f"no finding has the code '{entry.code}'" + (f", did you mean {near}?" if near else ""),
             )
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from triton_repo_builder.check import line_numbers
 from triton_repo_builder.check.context import ModelContext, RepositoryContext
 from triton_repo_builder.check.finding import Finding
 from triton_repo_builder.check.rules import layout, onnx_models, python_models
 from triton_repo_builder.repository import Model
 from triton_repo_builder.repository.config import ModelConfig
+from triton_repo_builder.repository.pbtxt_document import Document
 
 _FIELDS = ("backend", "platform", "default_model_filename")
 _QUOTES = "\"'\u201c\u201d\u201e\u00ab\u00bb"
@@ -20,7 +20,7 @@ def check(repo: RepositoryContext, model: Model) -> Iterator[Finding]:
     """What holds whatever the fields that nobody can read say."""
     if model.text is None:
         return
-    fields = line_numbers.scan(model.text).by_name
+    fields = Document(model.text).fields.by_name
     stated = {name: fields[name][0].value.strip(_QUOTES) for name in _FIELDS if name in fields}
     # A misspelt backend leaves it to the files.
     for raw in (stated, {key: value for key, value in stated.items() if key == "default_model_filename"}):

@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 from triton_repo_builder.repository import pbtxt
+from triton_repo_builder.repository.pbtxt_document import Document
 
 WRITTEN = "# Written by trb."
-OPENING, CLOSING = "{[", "}]"
-_NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
-_KEY = re.compile(r"""key\s*:\s*["']([^"']*)["']""")
 Raw = Mapping[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Element:
-    """A field at the top of the message, by its place in the text."""
-
-    name: str
-    begin: int
-    end: int
 
 
 def change(text: str, new: Raw, reason: str) -> str:
@@ -51,23 +38,18 @@ def _parameters(text: str, old: Raw, new: Raw, reason: str) -> str:
 
 
 def _replace(text: str, field: str, key: str, value: Raw, reason: str) -> str:
-    """Replace every element of a field, of ``parameters`` the one with this key; or add it at the end."""
-    present = [
-        element
-        for element in elements(text)
-        if element.name == field and (not key or _KEY.findall(text[element.begin : element.end]) == [key])
-    ]
+    """Replace every statement of a field, of ``parameters`` the one with this key; or add it at the end."""
+    document = Document(text)
     lines = [f"# {reason}", *(line for _, line in pbtxt.elements(value))]
     if not value:
         lines[0] = f"# no {field}: {reason}"
     written = "\n".join(lines) + "\n"
-    if not present:
+    edits = [(start, document.line_end(end), "") for start, end in document.statements(field, key)]
+    if not edits:
         return text + ("" if text.endswith("\n") or not text else "\n") + written
-    for element in reversed(present[1:]):
-        text = text[: element.begin] + text[_line_end(text, element.end) :]
-    first = present[0]
-    begin = _reason_begin(text, first.begin) if WRITTEN in text else first.begin
-    return text[:begin] + written + text[_line_end(text, first.end) :]
+    start, end, _ = edits[0]
+    edits[0] = (_reason_begin(text, start) if WRITTEN in text else start, end, written)
+    return document.edited(edits)
 
 
 def _reason_begin(text: str, begin: int) -> int:
@@ -80,69 +62,3 @@ def _reason_begin(text: str, begin: int) -> int:
             break
         start = before
     return start
-
-
-def _line_end(text: str, end: int) -> int:
-    """Behind the separator, and the line break if nothing else is on the line."""
-    while end < len(text) and text[end] in " \t,;":
-        end += 1
-    return end + 1 if text[end : end + 1] == "\n" else end
-
-
-def elements(text: str) -> Iterator[Element]:
-    """The fields at the top, each with its value."""
-    position = 0
-    while match := _next(text, position):
-        name, begin = match.group(), match.start()
-        position = _value_end(text, match.end())
-        yield Element(name=name, begin=begin, end=position)
-
-
-def _next(text: str, position: int) -> re.Match[str] | None:
-    while position < len(text):
-        if text[position] == "#":
-            position = _comment_end(text, position)
-        elif match := _NAME.match(text, position):
-            return match
-        else:
-            position += 1
-    return None
-
-
-def _value_end(text: str, position: int) -> int:
-    """Behind a scalar, or the bracket that closes a message or list."""
-    depth, seen = 0, False
-    while position < len(text):
-        char = text[position]
-        if char == "#":
-            position = _comment_end(text, position)
-            continue
-        if char in "\"'":
-            position, seen = _string_end(text, position), True
-            if not depth:
-                return position
-            continue
-        if char in OPENING:
-            depth, seen = depth + 1, True
-        elif char in CLOSING:
-            depth -= 1
-            if not depth:
-                return position + 1
-        elif not depth and seen and char in " \t\n,;":
-            return position
-        elif not char.isspace() and char != ":":
-            seen = True
-        position += 1
-    return position
-
-
-def _comment_end(text: str, position: int) -> int:
-    end = text.find("\n", position)
-    return len(text) if end < 0 else end
-
-
-def _string_end(text: str, position: int) -> int:
-    quote, position = text[position], position + 1
-    while position < len(text) and text[position] != quote:
-        position += 2 if text[position] == "\\" else 1
-    return position + 1

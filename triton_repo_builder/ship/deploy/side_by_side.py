@@ -13,7 +13,6 @@ changes over, and only then is the number that the revision says loaded and take
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
@@ -22,8 +21,6 @@ from triton_repo_builder.produce.write.install import Piece, below
 from triton_repo_builder.repository import CONFIG, SHARED, VERSION, pbtxt
 from triton_repo_builder.repository.config import ModelConfig
 from triton_repo_builder.ship.deploy.stage import Side, Stage, final
-
-_STEP = re.compile(r'(model_name\s*:\s*"([^"]+)"\s*model_version\s*:\s*)-?\d+')
 
 
 def states(
@@ -172,13 +169,12 @@ def _version(want: Side, model: str, number: int, under: int) -> dict[str, Piece
 
 def _pinned(config: Piece, numbers: Mapping[str, int], name: str) -> Piece:
     """An ensemble's configuration with these versions of its steps. Raises ``TrbError`` APPLY_FAILED."""
-    text = config.bytes.decode("utf-8", "surrogateescape")
-    text = _STEP.sub(lambda m: f"{m[1]}{numbers[m[2]]}" if m[2] in numbers else m[0], text)
+    text = pbtxt.pin_steps(config.bytes.decode("utf-8", "surrogateescape"), numbers)
     steps = {step.model_name: step.model_version for step in ModelConfig(pbtxt.parse(text)).steps}
     if any(steps.get(model, number) != number for model, number in numbers.items()):
         raise TrbError(
             Code.APPLY_FAILED,
-            "its steps do not name a model_version after each model_name, as trb writes them",
+            "its steps do not all name a model_version, as trb writes them",
             where=f"{name}/{CONFIG}",
             remedy="build the endpoint again, or apply with --interrupt",
         )

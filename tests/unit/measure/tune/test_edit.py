@@ -25,16 +25,6 @@ parameters: { key: 'b' value: { string_value: '1' } }
 """
 
 
-def test_elements() -> None:
-    found = [(element.name, TEXT[element.begin : element.end]) for element in edit.elements(TEXT)]
-    assert [name for name, _ in found] == [
-        "name", "backend", "max_batch_size", "input", "instance_group", "parameters", "parameters",
-    ]  # fmt: skip
-    assert found[1][1] == "backend: 'python'"
-    assert found[2][1] == "max_batch_size : 8"
-    assert found[4][1].endswith("]")
-
-
 def test_only_what_changes_is_touched() -> None:
     raw = pbtxt.parse(TEXT)
     raw["parameters"]["b"] = {"string_value": "2"}

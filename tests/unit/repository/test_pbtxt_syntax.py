@@ -7,7 +7,7 @@ import math
 import pytest
 from bad_repositories import FOLDER, GOOD, files_named
 
-from triton_repo_builder.repository import pbtxt, text_format
+from triton_repo_builder.repository import pbtxt, pbtxt_syntax
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_plain_text_is_read_at_once_as_it_is_read_token_by_token(monkeypatch: 
         except pbtxt.PbtxtError as error:
             return str(error)
 
-    assert sum(map(text_format.is_plain, texts)) > len(texts) / 2
+    assert sum(map(pbtxt_syntax.is_plain, texts)) > len(texts) / 2
     at_once = [read(text) for text in texts]
-    monkeypatch.setattr(text_format, "is_plain", lambda _: False)
+    monkeypatch.setattr(pbtxt_syntax, "is_plain", lambda _: False)
     assert [read(text) for text in texts] == at_once
