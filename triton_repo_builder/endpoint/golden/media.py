@@ -119,7 +119,7 @@ def answer_of(task: TaskPlan, outputs: Mapping[str, npt.NDArray[Any]]) -> dict[s
 
 
 def _outputs(task: TaskPlan, outputs: Mapping[str, npt.NDArray[Any]], noise: float) -> tuple[CaseTensor, ...]:
-    """The answer as case tensors. What is decided by float noise proves nothing: left out."""
+    """The answer as case tensors. Results decided by float noise prove nothing: left out."""
     answer = answer_of(task, outputs)
     tied = task.unsure(outputs, noise) if task.unsure else _tied(answer, noise)
     return tuple(
@@ -178,7 +178,7 @@ def _obstacle(
 def _moved(
     runs: Sequence[Mapping[str, npt.NDArray[Any]]], together: Mapping[str, npt.NDArray[Any]], noise: float
 ) -> str:
-    """Why the model's outputs for a batch are not those for its images alone; empty if they are."""
+    """Why the model's outputs for a batch differ from its outputs for single images; empty if they do not."""
     for name, batch in together.items():
         if batch.shape[0] != len(runs):
             return f"output '{name}' does not have a row for each file of a batch"

@@ -224,7 +224,7 @@ def _neighbour(runs: Iterable[OriginalRun], special: Sequence[int] = ()) -> Sequ
 
     Some tokens more than the cases have show as well as the longest text whether padding moves an answer, in
     a fraction of the time. Its last token stays the last, and ``special`` tokens are in it, as in a text that
-    spells them: a model that looks for its end tokens must not find those of another row.
+    spells them: a model that looks for its end tokens must not find another row's.
     """
     widths = {_width(run.rows): run.rows for run in runs}
     longest = widths.get(max(widths, default=0), ())

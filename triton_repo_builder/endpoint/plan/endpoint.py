@@ -1,4 +1,4 @@
-"""From a request to an ``EndpointPlan``: what the kinds of endpoints have in common."""
+"""From a request to an ``EndpointPlan``: the common parts of all kinds."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class EndpointKind(Protocol):
     """A module of this package, and an entry in ``KINDS``."""
 
     def prepare(self, request: Request) -> Any:
-        """How a client's inputs become the graph's: what recording and planning both need."""
+        """How a client's inputs become the graph's: used by recording and planning."""
 
     def record(self, request: Request, prepared: Any, original: OriginalModel) -> Recording:
         """The original model's answers."""

@@ -53,7 +53,7 @@ def models(
 ) -> RepositoryPlan:
     """File → answer: an ensemble of preprocessing, the model with its head, and post-processing if needed.
 
-    ``dims`` is the shape of what the graph takes for one file.
+    ``dims`` is the shape of the graph's input for one file.
     """
     taken_as = signature.inputs[0]
     outputs = tuple(

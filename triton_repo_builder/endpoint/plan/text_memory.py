@@ -15,7 +15,7 @@ from triton_repo_builder.model.read.options import DEFAULT_MAX_BATCH_SIZE
 LONG = 1024
 """Tokens of a text above which its attention is worth taking in blocks of queries."""
 ARENA = 2
-"""ONNX Runtime takes memory in pieces that double: what it holds is up to twice what a run needs at once."""
+"""ONNX Runtime takes memory in pieces that double: up to twice what a run needs at once."""
 SHARE = 0.8
 """Share of the machine's memory: the weights and everything else need the rest."""
 

@@ -216,7 +216,7 @@ def _rows(
 
 
 def _wanted(task: TaskPlan, options: BuildOptions) -> str:
-    """The option, or what the task sets in its place."""
+    """The option, or the task's value in its place."""
     return f"fixed:{task.rules.pad_to}" if task.rules and task.rules.pad_to else options.padding
 
 
@@ -302,7 +302,7 @@ JOINS = {Mode.BATCH: because(Why.PADDED_TOGETHER), Mode.REQUEST: because(Why.EQU
 
 
 def fallback(padding: Padding, task: TaskPlan, options: BuildOptions) -> tuple[str, ...]:
-    """A note on what replaces the ragged front, if the user did not choose it."""
+    """A note on the replacement of the ragged front, if the user did not choose it."""
     if _wanted(task, options) != Mode.RAGGED.value or padding.mode is Mode.RAGGED:
         return ()
     instead = {

@@ -57,7 +57,7 @@ def entry(request: Request, kind: Kind, plan: EndpointPlan, repository: Reposito
 
 
 def _tools(kind: Kind) -> dict[str, str]:
-    """Versions of what made the endpoint; its answers are those of this transformers."""
+    """Versions of the libraries that made the endpoint; its answers are those of this transformers."""
     names = ("onnx",) if kind is Kind.TENSOR else ("onnx", "transformers")
     return {"triton_repo_builder": __version__, **{name: metadata.version(name) for name in names}}
 

@@ -132,7 +132,7 @@ def _pooled(source: Source, names: tuple[str, ...]) -> TensorSpec | None:
 
 
 def _pools_itself(source: Source) -> bool:
-    """Whether ``pooler_output`` is what the model was trained to give: DPR's and SigLIP's are, not BERT's."""
+    """Whether the model was trained to give ``pooler_output``: DPR's and SigLIP's are, not BERT's."""
     if source.signature.output(POOLER) is None:
         return False
     alone = len(source.signature.outputs) == 1

@@ -57,7 +57,7 @@ MOST_ROWS = 128
 Example = Mapping[str, tuple[str, ...]]
 """One row of a request: the texts of each of the endpoint's inputs."""
 Encoded = Mapping[str, Any]
-"""One row for the original model: ``input_ids``, ``token_type_ids``, and what the task's answer needs."""
+"""One row for the original model: ``input_ids``, ``token_type_ids``, other inputs of the answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +116,7 @@ class Postprocess:
 
 @dataclass(frozen=True, kw_only=True)
 class OriginalRun:
-    """One item for the original model, and what it answered."""
+    """One item for the original model, and its outputs."""
 
     tokenizer: Any
     """transformers' tokenizer."""

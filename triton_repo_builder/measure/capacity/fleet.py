@@ -1,4 +1,4 @@
-"""Replicas and cost of a load for each capacity: what meets the objective first, then by cost."""
+"""Replicas and cost of a load for each capacity: offers that meet the objective first, then by cost."""
 
 from __future__ import annotations
 
@@ -80,5 +80,5 @@ def _offer(capacity: Capacity, prices: Prices, load: Load) -> Offer:
 
 
 def _ceil(value: float) -> int:
-    """Up to the next whole number, but for what floating point added."""
+    """Up to the next whole number, ignoring rounding errors."""
     return max(1, math.ceil(value - 1e-9))

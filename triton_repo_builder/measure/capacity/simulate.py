@@ -22,7 +22,7 @@ NEVER = float("inf")
 
 @dataclass
 class _Execution:
-    """Requests that a stage computes together; not frozen: ``left`` is what remains to be done."""
+    """Requests that a stage computes together; not frozen: ``left`` is the remaining work."""
 
     left: float
     replica: int
@@ -134,7 +134,7 @@ class _Machine:
             self._running.append(_Execution(left=overhead, replica=0, stage=after, requests=batch, threads=1))
 
     def _start(self, replica: int, number: int, *, late: bool = False) -> None:
-        """Triton's dynamic batcher: an instance that is free takes what waits, or waits for more."""
+        """Triton's dynamic batcher: a free instance takes the waiting requests, or waits for more."""
         stage, queue = self._stages[number], self._queues[replica][number]
         while queue and self._free[replica][number]:
             if len(queue) < stage.max_batch and stage.delay_ms and stage.max_batch > 1:

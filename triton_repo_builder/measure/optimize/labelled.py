@@ -1,8 +1,8 @@
 """Examples with the right answer: how good a step is at its task, not only how near the original.
 
-A line of the file is a JSON object: the endpoint's inputs, and what is right. ``label`` gives accuracy and
-F1, ``score`` of two texts Spearman's correlation, ``relevance`` of a query's documents nDCG, ``entities``
-F1, ``answer`` to a question exact match and F1.
+A line of the file is a JSON object: the endpoint's inputs, and the right answer. ``label`` gives accuracy and
+F1, ``score`` of two texts Spearman's correlation, ``relevance`` of a query's documents nDCG, ``entities`` F1,
+``answer`` to a question exact match and F1.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def measured(examples: Labelled | None, samples: Samples, model: OriginalModel) 
 
 @dataclass(frozen=True, kw_only=True)
 class _Form:
-    """One form of lines: the field of what is right, its inputs, an example, and how it is measured."""
+    """One form of lines: the field of the right answer, its inputs, an example, and its measure."""
 
     right: str
     valid: Callable[[Any], bool]

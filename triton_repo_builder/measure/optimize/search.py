@@ -1,4 +1,4 @@
-"""The int8 that is fastest of those that pass: ways first, then products that stay in float."""
+"""The fastest int8 that passes the gate: ways first, then products that stay in float."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHARES = (0.125, 0.25, 0.5)
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """A candidate with what was measured of it."""
+    """A candidate with its measurements."""
 
     step: RecipeStep
     path: Path

@@ -122,7 +122,7 @@ class _Reader:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """The tools print and warn on their own; what they fail at is raised."""
+    """The tools print and warn on their own; their errors are raised."""
     level = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:

@@ -34,7 +34,7 @@ def made_by(graph: onnx.GraphProto, outputs: set[str]) -> dict[str, str]:
 
 
 def _maker(makers: Makers, name: str) -> onnx.NodeProto | None:
-    """The node that computes a tensor, None for what is given."""
+    """The node that computes a tensor; None for inputs and initializers."""
     node = makers.get(name)
     for _ in makers:  # a damaged graph may be a circle
         if node is None or node.op_type not in PASSES or not node.input or node.input[0] not in makers:

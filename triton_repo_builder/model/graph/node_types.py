@@ -1,4 +1,4 @@
-"""Element types on their way through a graph, as far as the schemas decide them: what no kernel can take."""
+"""Element types on their way through a graph, by the schemas: finds types that no kernel accepts."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def _by_query(node: onnx.NodeProto) -> list[str]:
 def _forward(
     facts: Facts, softmax: onnx.NodeProto, inside: dict[str, onnx.NodeProto]
 ) -> onnx.NodeProto | None:
-    """The product with the values, if all that reads the softmax leads to it; what is between is added."""
+    """The product with the values, if all that reads the softmax leads to it; the nodes between are added."""
     todo, last = [softmax.output[0]], None
     while todo:
         name = todo.pop()
@@ -112,7 +112,7 @@ def _forward(
 
 
 def _backward(facts: Facts, inside: dict[str, onnx.NodeProto], last: onnx.NodeProto) -> None:
-    """Add what only these nodes read, up to the products of scores."""
+    """Add nodes that only these nodes read, up to the products of scores."""
     todo = [node for node in inside.values() if node is not last]
     while todo:
         for name in _by_query(todo.pop()):

@@ -58,7 +58,7 @@ class Shapes(NamedTuple):
 def faults(model: onnx.ModelProto) -> Iterator[str]:
     """Sizes and types that do not fit together, in the words of ONNX Runtime, whose rules are ONNX's own.
 
-    From inputs and weights alone: ONNX Runtime only warns of what a graph states wrongly of other tensors.
+    From inputs and weights alone: ONNX Runtime only warns of wrong shapes that a graph states elsewhere.
     """
     bare = onnx.ModelProto()
     bare.CopyFrom(model)
@@ -107,7 +107,7 @@ def _implied(model: onnx.ModelProto) -> dict[str, tuple[Dim, ...]]:
 
 
 def infer(model: onnx.ModelProto) -> onnx.ModelProto | None:
-    """A copy that states every shape that follows from what the model states; None where ONNX fails at it."""
+    """A copy that states every shape that follows from the stated ones; None if ONNX fails at it."""
     try:
         inferred = _infer(model)
         # Of the model again: sizes that the first pass named keep their names, and equal ones have several.

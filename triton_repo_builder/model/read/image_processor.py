@@ -92,7 +92,7 @@ class ImageSpec:
         )
 
     def settings(self, layout: str) -> dict[str, Any]:
-        """``preprocess.json``, what the served code reads; ``layout`` is NCHW or NHWC."""
+        """Content of ``preprocess.json``, which the served code reads; ``layout`` is NCHW or NHWC."""
         return {
             "resize": dict(self.resize) if self.resize is not None else None,
             "resample": self.resample,

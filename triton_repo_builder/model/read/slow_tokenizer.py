@@ -181,7 +181,7 @@ def _as_slow(converted: Any, vocabulary: Path) -> None:
 
 
 def _siglip(converted: Any, vocabulary: Path) -> dict[str, Any]:
-    """SigLIP's: T5's without its extra tokens, after what ``SiglipTokenizer.canonicalize_text`` does.
+    """SigLIP's: T5's without its extra tokens, after the steps of ``SiglipTokenizer.canonicalize_text``.
 
     transformers has no converter for it, and its class is Python only.
     """

@@ -109,7 +109,7 @@ def _counters(session: Session, endpoint: Subject) -> ModelCounters | None:
 def _counted(
     session: Session, endpoint: Subject, before: ModelCounters, model: str, sent: int, times: int
 ) -> Seen:
-    """Wait until the model has counted every request of this stage, and no more than these."""
+    """Wait until the model has counted every request of this stage, and no others."""
     deadline = time.monotonic() + LATE
     while True:
         after = statistics.settled(session.http, {model, endpoint.name})

@@ -48,7 +48,7 @@ def _alone(
 
 
 def as_served(session: Session, endpoint: Subject) -> Subject:
-    """The endpoint with the server's own answers alone as what is expected in a batch.
+    """The endpoint with the server's own answers alone as the expected answers in a batch.
 
     The original's answers of 8 bits may differ by steps from another kernel's; a batch must not change any.
     """

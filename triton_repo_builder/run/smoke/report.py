@@ -45,7 +45,7 @@ class Check:
 
 
 def did_not_pass(checks: Collection[Check], then: str) -> str:
-    """How many checks did not pass, what follows from it, and the first three of them, a line each."""
+    """The number of checks that did not pass, the consequence, and the first three of them, a line each."""
     number = "a check" if len(checks) == 1 else f"{len(checks)} checks"
     return f"{number} of trb smoke did not pass; {then}" + "".join(
         f"\n  {check}" for check in list(checks)[:3]

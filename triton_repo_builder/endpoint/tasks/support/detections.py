@@ -23,7 +23,7 @@ BOXES, LABELS, SCORES, COUNT = "boxes", "labels", "scores", "count"
 
 @dataclass(frozen=True, kw_only=True)
 class Detections:
-    """One image's objects, the best first: all candidates, also those below the score."""
+    """One image's objects, the best first: all candidates, also below the score."""
 
     boxes: Array
     """[objects, 4], in the image's pixels."""

@@ -110,7 +110,7 @@ def described(source: Source, *, pooled: str | None = None, feature: str = modul
     """Pooling and the layers after it, from the sentence-transformers files; empty without them.
 
     ``pooled``: the graph's output of pooled vectors. If a module should pool them, the graph has the other
-    modules, too, and only normalising again is safe. ``feature``: what the last layer has to write. Raises
+    modules, too, and only normalising again is safe. ``feature``: the output of the last layer. Raises
     ``TrbError``.
     """
     listed = [module for module in _pooling_modules(source) if kind(module) not in NOTHING]

@@ -2,7 +2,7 @@
 
 Three forms of graphs: DETR's (``queries``), YOLO's, whose boxes still overlap (``anchors``), and those that
 give finished boxes (``finished``). Each is brought to boxes, one score and one label for each candidate; the
-rest is the same. Operators are those of opset 11, in their forms that later opsets have kept.
+rest is the same. Operators are of opset 11, in forms that later opsets have kept.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Selection:
 
     labels: int
     most: int
-    """Places in the answer; those that are not used are empty."""
+    """Places in the answer; unused places are empty."""
     score: float
     """Objects have to have more than this."""
     rows: int = 0

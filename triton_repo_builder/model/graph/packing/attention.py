@@ -44,7 +44,7 @@ class Attention:
     key: Operand
     value: Operand
     inner: tuple[onnx.NodeProto, ...]
-    """From the first product to the second, in order, mask left out; each takes what the one before gives."""
+    """From the first product to the second, in order, without the mask; each takes the one before's output."""
     output: str
     """[rows, tokens, heads x width]."""
 

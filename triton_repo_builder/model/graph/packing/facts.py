@@ -48,7 +48,7 @@ _MOVES = {
     "Identity", "Unsqueeze", "Squeeze", "Reshape", "Expand", "Slice", "Transpose", "Gather", "GatherND",
     "Flatten", "Tile",
 }  # fmt: skip
-"""Each number of what they give is one of their first input."""
+"""Operators whose output holds numbers of their first input only."""
 
 
 class Facts:
@@ -76,7 +76,7 @@ class Facts:
         initializers = [tensor for tensor in model.graph.initializer if tensor.name not in self.inputs]
         self.initializers = {tensor.name for tensor in initializers}
         self.constants = {tensor.name for tensor in initializers}
-        """Initializers, and what is computed of them alone."""
+        """Initializers, and tensors computed from them alone."""
         self.dims: dict[str, Dims] = {tensor.name: tuple(tensor.dims) for tensor in initializers}
         self.kinds: dict[str, int] = {tensor.name: tensor.data_type for tensor in initializers}
         for value in _inferred(model):

@@ -27,7 +27,7 @@ PICKS = {"Gather", "GatherND", "GatherElements", "Slice"}
 MOVES = {"Cast", "Identity", "Unsqueeze", "Squeeze", "Transpose", "Reshape"}
 COMBINES = {"Add", "Div", "Mul", "Sub", "Where"}
 COUNTS = {"NonZero", "Unique", "Compress"}
-"""Sizes of what they give are data."""
+"""Operators whose output sizes depend on data."""
 
 
 @dataclass
@@ -167,7 +167,8 @@ class Layout:
             self.obstacle = f"'{bare[0]}' is read before attention"
 
     def _check_masks(self) -> None:
-        """Before anything goes over the places of a row, what is laid out must be masked."""
+        """Tensors of tokens that are laid out on padded rows must be masked before an operator runs over the
+        places of a row."""
         for node in self.facts.graph.node:
             if not self.wide & {*node.output} or node.output[0] in self.leads:
                 continue
