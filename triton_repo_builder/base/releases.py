@@ -1,4 +1,4 @@
-"""The release matrix: what each Triton release brings, from ``releases.toml``."""
+"""The release matrix: versions and features of each Triton release, from ``releases.toml``."""
 
 from __future__ import annotations
 
@@ -172,7 +172,8 @@ def newest() -> Release:
 def older_inference() -> list[dict[str, tuple[int, str]]]:
     """Operators whose sizes older versions of ONNX Runtime infer differently, the newest version first.
 
-    Each by operators: the operator set from which on it holds, and how (``Release.infers``).
+    One table for each version, by operator: the operator set from which on it holds, and how
+    (``Release.infers``).
     """
     tables: list[dict[str, tuple[int, str]]] = []
     for version in sorted({release.onnxruntime for release in load().values()}, key=_order, reverse=True):

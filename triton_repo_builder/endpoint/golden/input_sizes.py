@@ -49,7 +49,7 @@ class Sizes:
     other: int
     """Size of each axis that is not among ``named``."""
     named: Mapping[str, int] = field(default_factory=dict)
-    """By ``axis_name``."""
+    """Sizes by ``axis_name``."""
     rows: int = 1
 
     def shape(self, spec: TensorSpec) -> tuple[int, ...]:
@@ -93,7 +93,7 @@ def _context(source: Source) -> Iterator[Sizes]:
 
 
 def _images(inputs: Sequence[TensorSpec]) -> Iterator[Sizes]:
-    """With the channels that images have, in the second or the last axis."""
+    """Sizes with the usual channels of images in the second or the last axis."""
     of_images = [spec for spec in inputs if len(spec.shape or ()) == 4]
     for axis, channels in itertools.product((1, 3), CHANNELS):
         open_ones = [spec for spec in of_images if not isinstance((spec.shape or ())[axis], int)]
@@ -103,7 +103,7 @@ def _images(inputs: Sequence[TensorSpec]) -> Iterator[Sizes]:
 
 
 def _own(source: Source, inputs: Sequence[TensorSpec]) -> Iterator[Sizes]:
-    """Each axis with the numbers that the model itself names."""
+    """Sizes with the numbers that the model itself names for each axis."""
     stated = [source.config.get(name) for name in STATED]
     numbers = [number for number in stated if isinstance(number, int) and not isinstance(number, bool)]
     numbers += constants.sizes(source.skeleton)

@@ -151,7 +151,7 @@ def _tensor_case(
 
 
 def _as_served(case: Case, *, batching: bool) -> Case:
-    """With the shapes that the endpoint states: Triton has neither scalars nor rows without a size."""
+    """Shapes as the endpoint states them: Triton has neither scalars nor rows without a size."""
 
     def shaped(tensor: CaseTensor) -> CaseTensor:
         if not tensor.shape:

@@ -125,9 +125,9 @@ def _moved(
     runs: Mapping[str, OriginalRun],
     recorded: Sequence[Case],
 ) -> str:
-    """Why rows must not be joined, as the original's own answers in a batch show it; empty if they may.
+    """Why rows must not be joined, shown by the original's own answers in a batch; empty if they may.
 
-    Also for examples that were not kept as golden cases because noise may decide their answer.
+    Examples that were left out of the golden cases, because noise may decide their answer, count, too.
     """
     noise = tolerance.together(recorded, model.own_noise, model.rounding)
     cases_by_name = {case.name: case for case in recorded}

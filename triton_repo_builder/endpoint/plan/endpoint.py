@@ -61,7 +61,7 @@ class Vendored:
 
 @dataclass(frozen=True, kw_only=True)
 class EndpointPlan:
-    """Everything that is decided of an endpoint, for ``render``."""
+    """All decisions about an endpoint, for ``render``."""
 
     repository: RepositoryPlan
     settings: Settings

@@ -1,4 +1,4 @@
-"""Memory of texts on a CPU: what a run of the graph takes, and what keeps it within the machine."""
+"""Memory of texts on a CPU: of one run of the graph, and the settings that keep it within the machine."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class RunMemory:
 
 
 def decide(request: Request, padding: Padding, max_length: int | None, *, gpu: bool) -> RunMemory:
-    """For a CPU; a GPU's memory bounds ``max_batch_size`` instead."""
+    """The decision for a CPU; a GPU's memory bounds ``max_batch_size`` instead."""
     if gpu:
         ignored = "--run-tokens has no effect on a GPU, which runs a whole batch at once"
         return RunMemory(notes=(ignored,) if request.options.run_tokens else ())

@@ -1,4 +1,4 @@
-"""How texts of different length become a batch: the axes that the graph has, and what follows for padding."""
+"""How texts of different length become a batch: the axes of the graph decide the padding."""
 
 from __future__ import annotations
 

@@ -242,7 +242,7 @@ def _task(
 ) -> TaskPlan:
     """``keep``: values of the embedding; ``skip``: tokens of the prompt, if they are not pooled.
 
-    ``left`` notes what the export left behind.
+    ``left`` notes settings that the export lost.
     """
     width = shape[-1] if shape and isinstance(shape[-1], int) else None
     bind = {"hidden": output} | ({"attention_mask": "attention_mask"} if pooling else {})

@@ -91,7 +91,7 @@ class Encoding:
     """How the front numbers the chunks of an item, if an item may be several rows of the model: by ``tokens``
     or ``rows`` (``model/graph/ragged.py``); empty if it never is."""
     one_run: str = ""
-    """Why all rows of a batch run at once, whatever their lengths; empty if groups of them may."""
+    """Why all rows of a batch must run at once; empty if groups of similar length may."""
     whole: str = ""
     """Shortest possible second text when it is never truncated."""
     probe: str = ""
@@ -145,7 +145,7 @@ class TaskPlan:
     encoding: Encoding = Encoding()
     post: Postprocess | None = None
     examples: tuple[tuple[str, Example], ...] = ()
-    """Golden inputs by name; none: those of every single text (``examples.SINGLE``)."""
+    """Golden inputs by name; empty: the single texts of ``examples.SINGLE``."""
     encode: Callable[[Any, Example, int | None], list[Encoded]] | None = None
     """transformers' tokenizer, texts and the limit of tokens → rows; None: the texts as they are."""
     answer: Callable[[OriginalRun], dict[str, npt.NDArray[Any]]] | None = None
@@ -162,9 +162,10 @@ class TaskPlan:
     rules: TokenRules | None = None
     unsure: Callable[[Arrays, float], Collection[str]] | None = None
     """The original's outputs for one row, and the size of float noise → outputs that noise may change wholly:
-    labels and the order of places. None: those of labels with equal ``top_scores``."""
+    labels and the order of places. None: outputs of labels with equal ``top_scores``."""
     loose: Callable[[Arrays, float], float] | None = None
-    """From the same: the share of an answer's many decisions, such as pixels, that noise may change."""
+    """The original's outputs, and the noise → the share of an answer's many decisions, such as pixels, that
+    noise may change."""
 
     @property
     def answers(self) -> tuple[TensorPlan, ...]:

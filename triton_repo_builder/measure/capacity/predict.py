@@ -63,7 +63,7 @@ class Prediction:
 
 
 def predict(service: Service, scenario: Scenario, replicas: int) -> Prediction:
-    """With so many replicas, or as an autoscaler runs them. Raises ``TrbError`` USAGE."""
+    """Latencies of this many replicas, or of an autoscaler's replicas. Raises ``TrbError`` USAGE."""
     load = arrivals.rates(scenario.pattern, scenario.rps, WARMUP + SECONDS, scenario.seed)
     if scenario.scaling:
         running = arrivals.replicas(load, service.per_second, scenario.scaling)

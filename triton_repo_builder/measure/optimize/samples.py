@@ -193,7 +193,7 @@ def _stated(task: TaskPlan, line: str) -> Example | None:
 
 
 def _with_probe(line: str, probe: str) -> str:
-    """With the mask token in place of the middle word, for a task that needs one."""
+    """The text with the mask token in place of the middle word, for a task that needs one."""
     if not probe or probe in line:
         return line
     words = line.split()

@@ -77,11 +77,11 @@ class Speed:
 
     @property
     def gain(self) -> Gain:
-        """Against the original, both as they are served.
+        """Speed against the original, both as they are served.
 
-        In the same batch if both are batched. A file that is served row by row is compared with the original
-        in the batch in which that is fastest: of a small model that may be a single row, and to compare with
-        a slow batch would claim a gain that nobody sees.
+        Both run in the same batch if both are batched. A file that is served row by row is compared with the
+        original in the original's fastest batch. For a small model that may be a single row, and a comparison
+        with a slow batch would claim a gain that nobody sees.
         """
         if not self.gains:
             return Gain(low=1.0, middle=1.0, high=1.0)

@@ -24,7 +24,7 @@ from triton_repo_builder.model.read.signature import PER_ROW
 CALIBRATED = 32
 """Samples whose activations set the scales of static quantisation."""
 OPSET_OF_AXES = 13
-"""From which on DequantizeLinear takes a scale for each channel."""
+"""Opset from which on DequantizeLinear takes a scale for each channel."""
 
 
 def apply(step: RecipeStep, before: Path, after: Path, samples: Samples) -> None:

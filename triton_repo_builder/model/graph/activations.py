@@ -20,7 +20,7 @@ PASSES = (
     "QuantizeLinear",
     "DequantizeLinear",
 )
-"""Operators that change no number, but for the steps of static int8, which writes them behind every other."""
+"""Operators that copy numbers. Static int8 puts its quantisation steps behind every operator."""
 Makers = Mapping[str, onnx.NodeProto]
 
 

@@ -27,13 +27,13 @@ class Rows(Enum):
     """Which rows of a batch the model sees together."""
 
     PADDED = "padded"
-    """All, padded to the longest."""
+    """All rows together, padded to the longest."""
     GROUPS = "groups"
     """Rows of similar length together, one group after the other."""
     PACKED = "packed"
-    """All without padding: nodes that treat each token by itself run over the tokens of all rows."""
+    """All rows together, without padding: nodes that treat each token by itself run over all tokens."""
     SINGLE = "single"
-    """Each by itself and never padded: for a model whose answer depends on the other rows or on padding."""
+    """Each row by itself, never padded: for a model whose answer depends on the other rows or on padding."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,8 @@
-"""How much memory a run of a text model takes beside its weights, from the sizes in its graph.
+"""Memory that a run of a text model takes beside its weights, computed from the sizes in its graph.
 
-Tensors live from the node that makes them to the last that reads them, as ONNX Runtime plans it; what a node
-may write over its own input, or only look at in another shape, takes no memory. The number is about right
-(docs/design.md has measurements), not a bound: products pack their operands, and an arena rounds up.
+Tensors live from the node that makes them to the last reader, as ONNX Runtime plans it. An output that may
+replace an input, or is only another shape of it, takes no memory. The number is about right (docs/design.md
+has measurements), not a bound: products pack their operands, and an arena rounds up.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     q · kᵀ → scale, bias, mask → Softmax → · v
 
-The scores take memory with the square of a text's length. Each of these steps makes a place of its second
-last axis, a query, of that place alone: products by their first operand, what is elementwise, a softmax along
-the last axis. So they may run a block of queries after the other, whatever they mean, and give the same
-numbers. An ``If`` takes the blocks only for what is long: short texts run as before.
+The scores take memory with the square of a text's length. Each of these steps computes a query, a place of
+the second last axis, from this place alone: products by their first operand, elementwise operators, a softmax
+along the last axis. So the steps may run one block of queries after the other and give the same numbers. An
+``If`` runs blocks only for long texts: short texts run as before.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ELEMENTWISE = {
     "Sqrt", "Not", "And", "Or", "Less", "Greater", "Equal", "LessOrEqual", "GreaterOrEqual",
 }  # fmt: skip
 QUERIES = 2
-"""From the end: the axis of queries."""
+"""The axis of queries, counted from the end."""
 
 
 @dataclass(frozen=True)

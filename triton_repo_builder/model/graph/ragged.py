@@ -1,9 +1,9 @@
 """The ragged front: the small graph put before a text model so that rows of any length make one batch.
 
-Triton's dynamic batcher joins only requests of equal shape, unless an input is ragged: then it hands over
-the tokens of all requests end to end, and, as a ``batch_input`` of kind ``BATCH_ITEM_SHAPE``, the length
-of each row. The front makes rows of that again: [batch, longest], filled up with the pad id, and derives
-the mask and what else the model takes. Syntax: github.com/onnx/onnx/blob/main/docs/Syntax.md.
+Triton's dynamic batcher joins only requests of equal shape, unless an input is ragged. Then it hands over the
+tokens of all requests end to end, and the length of each row as a ``batch_input`` of kind
+``BATCH_ITEM_SHAPE``. The front makes rows of them again, [batch, longest], filled up with the pad id, and
+derives the mask and the model's other inputs. Syntax: github.com/onnx/onnx/blob/main/docs/Syntax.md.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The bias of an attention's values moves into the bias of the projection after it: for int8 only.
 
-The weights of each query sum to 1, so what is added to every value is added to every answer:
+The weights of each query sum to 1, so a number added to every value is added to every answer:
 
     softmax(s) (v + b) w + c   =   softmax(s) v w + (b w + c)
 
-It is the same but for rounding, and one pass over the tokens less in each layer.
+Both sides are equal but for rounding, and the right one saves a pass over the tokens in each layer.
 """
 
 from __future__ import annotations

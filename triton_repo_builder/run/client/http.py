@@ -162,7 +162,7 @@ class HttpClient:
             return ()
 
     def endpoint(self, model: str, config: ModelConfig | None = None) -> Endpoint:
-        """A model's inputs and outputs; what only the configuration states, if that is given."""
+        """A model's inputs and outputs; facts that only the configuration states, if that is given."""
         with understood():
             return Endpoint.of_server(self.metadata(model), config, model)
 

@@ -25,7 +25,7 @@ class Status(str, Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One thing that was looked at."""
+    """One check and its result."""
 
     group: str
     name: str

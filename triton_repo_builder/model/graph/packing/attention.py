@@ -2,9 +2,8 @@
 
     Reshape, Transpose of query, key and value → MatMul → scale → mask → Softmax → MatMul → Transpose, Reshape
 
-Found is what is that, and nothing more: a bias that depends on places (relative positions, a causal or a
-sliding mask) is not, for the mask is left out. It must be without effect where no token is padding, which is
-computed from a mask of ones.
+Only this form is found. A bias that depends on places (relative positions, a causal or a sliding mask) is
+not, for the mask is left out: it must have no effect without padding, which is computed from a mask of ones.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ class Operand:
 
 @dataclass(frozen=True, kw_only=True)
 class Attention:
-    """One of them."""
+    """One attention."""
 
     query: Operand
     key: Operand
     value: Operand
     inner: tuple[onnx.NodeProto, ...]
-    """From the first product to the second, in order, without the mask; each takes the one before's output."""
+    """From the first product to the second, in order, without the mask; each takes the last one's output."""
     output: str
     """[rows, tokens, heads x width]."""
 

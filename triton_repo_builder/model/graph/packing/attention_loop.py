@@ -108,7 +108,7 @@ BY_PLACE = (2, 0, 1, 3)
 
 
 class AttentionLoops:
-    """Writes them among the nodes of a graph."""
+    """Writer of attention among the nodes of a graph."""
 
     def __init__(self, nodes: Nodes, constants: Constants) -> None:
         self._nodes, self._constants = nodes, constants

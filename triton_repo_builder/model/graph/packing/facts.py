@@ -97,7 +97,7 @@ class Facts:
         for node in model.graph.node:
             self._learn(node)
         self.known = {name for name in self.sizes if self.value(name) is not None}
-        """All whose ``value`` is known."""
+        """Tensors whose ``value`` is known."""
 
     def value(self, name: str) -> npt.NDArray[Any] | None:
         """The numbers of a small constant, one computed of constants, or of sizes that are fixed."""
@@ -166,7 +166,7 @@ class Facts:
 
 
 def _inferred(model: onnx.ModelProto) -> Iterator[onnx.ValueInfoProto]:
-    """Inputs, and what follows of them alone: an exporter names each size of other tensors anew."""
+    """Tensors whose sizes follow from the inputs alone: an exporter names each size of other tensors anew."""
     bare = onnx.ModelProto()
     bare.CopyFrom(model)
     del bare.graph.value_info[:]

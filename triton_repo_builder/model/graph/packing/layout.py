@@ -1,9 +1,9 @@
-"""Which tensors are of tokens, end to end, and which of padded rows; what must be made in both ways.
+"""Which tensors are tokens, end to end, and which padded rows; some are needed in both forms.
 
 A tensor of tokens that a node on padded rows reads is laid out in rows, with the numbers of some token in the
-places of padding. The graph must mask those itself. So only such nodes may read it as pick places of it
-(``PICKS``), or bring it together with padded data, as a mask, before anything goes over the places of a row;
-and none at all reads what no attention comes before, for that may be masked by what was looked up.
+places of padding, which the graph must mask. So only two kinds of nodes may read it: nodes that pick places
+of it (``PICKS``), and nodes that combine it with padded data, as a mask, before any operator runs over the
+places of a row. No node may read tensors of tokens before attention: embeddings there may mask the padding.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Layout:
     leads: dict[str, int] = field(default_factory=dict)
     """Tensors of tokens, with their leads (``tokenwise.py``)."""
     attentions: dict[str, Attention] = field(default_factory=dict)
-    """By output."""
+    """Attentions by output."""
     attended: set[str] = field(default_factory=set)
     """Tensors of tokens that attention comes before."""
     by_size: set[str] = field(default_factory=set)

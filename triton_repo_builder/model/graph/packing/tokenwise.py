@@ -1,8 +1,8 @@
-"""Nodes that treat each token by itself: the same of all tokens end to end as row by row.
+"""Nodes that treat each token by itself, so that all tokens end to end give the same numbers as rows.
 
 A tensor of tokens is [rows, tokens, …], or *flat*, [rows x tokens, …]. Over the tokens of all rows the first
-becomes [1, all tokens, …], and a node that touches only the axes after those, with constants and tensors of
-tokens, gives the same numbers. Axes are counted by ``lead``: 2, or 1 for flat ones.
+form becomes [1, all tokens, …]. A node gives the same numbers if it touches only the axes after those, with
+constants and tensors of tokens. Axes are counted by ``lead``: 2, or 1 for flat tensors.
 """
 
 from __future__ import annotations
