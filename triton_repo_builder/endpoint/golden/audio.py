@@ -40,10 +40,10 @@ def record(
     return media.record(model, source, task, sounds, endpoint, batching=batching)
 
 
-def given_sounds(spec: AudioSpec) -> media.Files:
+def given_sounds(spec: AudioSpec) -> media.MediaFiles:
     """The sounds of this package, made ready. Raises ``TrbError``."""
     files = sounds()
-    return media.Files(
+    return media.MediaFiles(
         field=INPUT,
         files=files,
         values=audio_processor.prove(spec, list(files.values())),

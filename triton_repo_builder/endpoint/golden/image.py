@@ -54,11 +54,11 @@ def record(
     return media.record(model, source, task, files, endpoint, batching=batching)
 
 
-def given_images(spec: ImageSpec, layout: str) -> media.Files:
+def given_images(spec: ImageSpec, layout: str) -> media.MediaFiles:
     """The images of this package, made ready. Raises ``TrbError``."""
     files = images()
     tools = f"transformers {transformers_library.version()} {spec.kind or 'image_transforms'}"
-    return media.Files(
+    return media.MediaFiles(
         field=INPUT,
         files=files,
         values=pixels(spec, layout, files),

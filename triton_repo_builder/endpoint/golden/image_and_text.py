@@ -24,7 +24,7 @@ from triton_repo_builder.repository.cases import Case, CaseFile, CaseTensor
 TOGETHER = "an image's answer changes with the other images and labels in the batch"
 
 
-class Prepared(Protocol):
+class PreparedImages(Protocol):
     """How an image becomes the graph's input."""
 
     @property
@@ -42,7 +42,7 @@ def record(
     pixels: TensorSpec,
     task: TaskPlan,
     settings: TokenizerSettings,
-    prepared: Prepared,
+    prepared: PreparedImages,
     endpoint: str,
 ) -> Recording:
     """Golden cases; ``source`` is the model without its input ``pixels``. Raises ``TrbError``."""

@@ -30,7 +30,7 @@ UNSURE = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Files:
+class MediaFiles:
     """Files that are sent, and the graph's inputs for them."""
 
     field: str
@@ -48,7 +48,7 @@ def record(
     model: original.OriginalModel,
     source: Source,
     task: TaskPlan,
-    media_files: Files,
+    media_files: MediaFiles,
     endpoint: str,
     *,
     batching: bool,
@@ -144,7 +144,7 @@ def _obstacle(
     model: original.OriginalModel,
     source: Source,
     task: TaskPlan,
-    media_files: Files,
+    media_files: MediaFiles,
     runs: Sequence[Mapping[str, npt.NDArray[Any]]],
     recorded: Sequence[Case],
 ) -> str:

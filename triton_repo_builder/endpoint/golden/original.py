@@ -17,7 +17,7 @@ from triton_repo_builder.base import text
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.endpoint.golden.tolerance import ABSOLUTE, HALF, tolerance
 from triton_repo_builder.model.graph import control, isolated
-from triton_repo_builder.model.graph.session import Session
+from triton_repo_builder.model.graph.session import ModelSession
 from triton_repo_builder.model.graph.session import load as load_session
 from triton_repo_builder.model.read.empty_cache import IDS, EmptyCache
 from triton_repo_builder.model.read.input_constants import InputConstant
@@ -47,7 +47,7 @@ class OriginalModel:
     It runs in a process of its own, with a limit on time and memory (``isolated.py``).
     """
 
-    session: Session
+    session: ModelSession
     noise: float = ABSOLUTE
     own_noise: float = ABSOLUTE
     """Float noise of the CPU, which computes these answers."""

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.endpoint.golden import input_sizes, original, tolerance
-from triton_repo_builder.endpoint.golden.input_sizes import Sizes
+from triton_repo_builder.endpoint.golden.input_sizes import AxisSizes
 from triton_repo_builder.endpoint.golden.original import Recording
 from triton_repo_builder.model.graph import constants
 from triton_repo_builder.model.read.signature import TensorSpec
@@ -88,7 +88,7 @@ def _refuse_if_baked(model: original.OriginalModel, source: Source, rows: int) -
         )
 
 
-def generated(specs: Sequence[TensorSpec], sizes: Sizes, seed: int) -> dict[str, CaseTensor]:
+def generated(specs: Sequence[TensorSpec], sizes: AxisSizes, seed: int) -> dict[str, CaseTensor]:
     """Patterned inputs of these sizes. Raises ValueError if they have more than ``cases.MOST`` elements."""
     tensors, room = {}, cases.MOST
     for position, spec in enumerate(specs):
@@ -111,7 +111,7 @@ def generated(specs: Sequence[TensorSpec], sizes: Sizes, seed: int) -> dict[str,
 
 
 def _unlike(
-    model: original.OriginalModel, source: Source, size: Sizes, seed: int
+    model: original.OriginalModel, source: Source, size: AxisSizes, seed: int
 ) -> tuple[Mapping[str, CaseTensor], Case] | None:
     """A row unlike the cases' rows, with its answer; None if the model refuses it."""
     feeds = generated(source.signature.inputs, size, seed)

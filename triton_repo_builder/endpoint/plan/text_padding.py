@@ -51,7 +51,7 @@ class FixedLength:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Padding:
+class PaddingPlan:
     """The padding of an endpoint."""
 
     mode: Mode
@@ -154,23 +154,23 @@ def decide(
     batching: bool,
     interaction: str,
     gpu: bool,
-) -> Padding:
+) -> PaddingPlan:
     """Raises ``TrbError``. ``interaction``: how rows change each other's answers; empty if they do not."""
     check_front(source, task, options, fixed, batching=batching)
     option = _wanted(task, options)
     obstacle = _obstacle(source, task, option, fixed, batching=batching)
     if not obstacle:
         rows, why = _rows(source, task, options, interaction, gpu)
-        return Padding(mode=Mode.RAGGED, fixed=fixed, rows=rows, rows_why=why)
+        return PaddingPlan(mode=Mode.RAGGED, fixed=fixed, rows=rows, rows_why=why)
     if fixed.tokens:
-        return Padding(mode=Mode.FIXED, fixed=fixed, obstacle=obstacle)
+        return PaddingPlan(mode=Mode.FIXED, fixed=fixed, obstacle=obstacle)
     together = batching and option != Mode.REQUEST.value
     if together and task.head is None and (output := raw_outputs.per_token(source)):
         # A client would get an answer as long as another client's text.
         if option == Mode.BATCH.value:
             raise usage("padding", f"output '{output}' is as long as its row", "use --padding rows")
         together = False
-    return Padding(mode=Mode.BATCH if together else Mode.REQUEST, fixed=fixed, obstacle=obstacle)
+    return PaddingPlan(mode=Mode.BATCH if together else Mode.REQUEST, fixed=fixed, obstacle=obstacle)
 
 
 def check_front(
@@ -194,7 +194,7 @@ def _obstacle(source: Source, task: TaskPlan, option: str, fixed: FixedLength, *
     return front_obstacle(source, task, batching, 0 if filled else fixed.tokens)
 
 
-def alone(padding: Padding) -> Padding:
+def alone(padding: PaddingPlan) -> PaddingPlan:
     """The padding for a model that takes one text at a time."""
     return replace(padding, mode=Mode.REQUEST) if padding.mode is Mode.BATCH else padding
 
@@ -269,12 +269,12 @@ def _refuse(source: Source, task: TaskPlan, obstacle: str, option: str) -> None:
     )
 
 
-def setting(padding: Padding, options: BuildOptions, cannot_batch: str) -> Setting:
+def setting(padding: PaddingPlan, options: BuildOptions, cannot_batch: str) -> Setting:
     """The padding with its reason."""
     return Setting(value=padding.name, why=_why(padding, options, cannot_batch))
 
 
-def _why(padding: Padding, options: BuildOptions, cannot_batch: str) -> Reason:
+def _why(padding: PaddingPlan, options: BuildOptions, cannot_batch: str) -> Reason:
     if padding.mode is Mode.RAGGED:
         if padding.rows is Rows.SINGLE:
             return because(Why.FRONT_SINGLE, reason=padding.rows_why)
@@ -301,7 +301,7 @@ JOINS = {Mode.BATCH: because(Why.PADDED_TOGETHER), Mode.REQUEST: because(Why.EQU
 """Which requests join, if not all of them."""
 
 
-def fallback(padding: Padding, task: TaskPlan, options: BuildOptions) -> tuple[str, ...]:
+def fallback(padding: PaddingPlan, task: TaskPlan, options: BuildOptions) -> tuple[str, ...]:
     """A note on the replacement of the ragged front, if the user did not choose it."""
     if _wanted(task, options) != Mode.RAGGED.value or padding.mode is Mode.RAGGED:
         return ()

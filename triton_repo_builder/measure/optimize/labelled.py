@@ -24,7 +24,7 @@ from triton_repo_builder.endpoint.tasks.task import Example, TaskPlan
 from triton_repo_builder.measure.bench.load import texts as corpus
 from triton_repo_builder.measure.optimize import quality
 from triton_repo_builder.measure.optimize.accuracy import Answer
-from triton_repo_builder.measure.optimize.samples import Samples
+from triton_repo_builder.measure.optimize.samples import SampleSet
 
 Ask = Callable[[Example], Answer]
 """A model's answer to one example. Raises ``TrbError``."""
@@ -64,7 +64,7 @@ def read(file: Path, task: TaskPlan) -> Labelled:
     return Labelled(file=file, count=len(lines), measure=lambda ask: form.measure(ask, lines))
 
 
-def measured(examples: Labelled | None, samples: Samples, model: OriginalModel) -> dict[str, float]:
+def measured(examples: Labelled | None, samples: SampleSet, model: OriginalModel) -> dict[str, float]:
     """A model's results on the examples, by measure; empty without examples. Raises ``TrbError``."""
     if examples is None or samples.ask is None:
         return {}

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.endpoint.golden import audio, image, input_sizes, media, text
 from triton_repo_builder.endpoint.golden import tensor as golden_tensor
-from triton_repo_builder.endpoint.golden.input_sizes import Sizes
+from triton_repo_builder.endpoint.golden.input_sizes import AxisSizes
 from triton_repo_builder.endpoint.golden.original import OriginalModel
 from triton_repo_builder.endpoint.plan import text as text_plan
 from triton_repo_builder.endpoint.plan.kinds import KINDS
@@ -40,7 +40,7 @@ SEED = 7919
 
 
 @dataclass(frozen=True, kw_only=True)
-class Samples:
+class SampleSet:
     """Inputs by which a candidate is judged."""
 
     count: int
@@ -60,7 +60,7 @@ class Samples:
         return self.answer(model, self.count)
 
 
-def of(requested: Requested, file: Path | None) -> Samples:
+def of(requested: Requested, file: Path | None) -> SampleSet:
     """The samples of this model. Raises ``TrbError`` if there are none of its kind."""
     if requested.kind is Kind.TEXT:
         return _texts(requested, file)
@@ -89,7 +89,7 @@ def source_of(source: Source, path: Path) -> Source:
     return replace(source, skeleton=read, signature=reader.signature(read), checksums={})
 
 
-def _texts(requested: Requested, file: Path | None) -> Samples:
+def _texts(requested: Requested, file: Path | None) -> SampleSet:
     request = requested.request
     source, task = request.source, request.task
     prepared = text_plan.prepare(request)
@@ -137,7 +137,7 @@ def _texts(requested: Requested, file: Path | None) -> Samples:
         return [text.feeds(source, text.tensors([row], settings)) for row in by_length[::step][:count]]
 
     about = str(file) if file else "shipped corpus of several languages"
-    return Samples(count=len(rows), about=about, answer=answer, batch=batch, singles=singles, ask=ask)
+    return SampleSet(count=len(rows), about=about, answer=answer, batch=batch, singles=singles, ask=ask)
 
 
 def examples(task: TaskPlan, file: Path | None) -> list[Example]:
@@ -201,7 +201,7 @@ def _with_probe(line: str, probe: str) -> str:
     return " ".join(words)
 
 
-def _files(requested: Requested) -> Samples:
+def _files(requested: Requested) -> SampleSet:
     """Shipped images or sounds; images mirrored, too."""
     request = requested.request
     source, task = request.source, request.task
@@ -233,20 +233,20 @@ def _files(requested: Requested) -> Samples:
     def singles(count: int) -> list[Feeds]:
         return [{spec.name: value[None].astype(spec.dtype.numpy)} for value in values[:count]]
 
-    return Samples(count=len(values), about=about, answer=answer, batch=batch, singles=singles)
+    return SampleSet(count=len(values), about=about, answer=answer, batch=batch, singles=singles)
 
 
-def _tensors(source: Source) -> Samples:
+def _tensors(source: Source) -> SampleSet:
     """Generated numbers of the size that the model takes."""
     specs = source.signature.inputs
 
-    def feeds(size: Sizes, seed: int) -> Feeds:
+    def feeds(size: AxisSizes, seed: int) -> Feeds:
         tensors = golden_tensor.generated(specs, size, SEED * (seed + 1))
         return {name: golden_tensor.feed(tensor) for name, tensor in tensors.items()}
 
-    taken: list[Sizes] = []
+    taken: list[AxisSizes] = []
 
-    def size_of(model: OriginalModel) -> Sizes:
+    def size_of(model: OriginalModel) -> AxisSizes:
         for size in () if taken else input_sizes.tries(source):
             try:
                 model.run(None, feeds(size, 0))
@@ -281,4 +281,4 @@ def _tensors(source: Source) -> Samples:
     def singles(count: int) -> list[Feeds]:
         return [feeds(taken[0], seed) for seed in range(min(count, GENERATED))]
 
-    return Samples(count=GENERATED, about="generated numbers", answer=answer, batch=batch, singles=singles)
+    return SampleSet(count=GENERATED, about="generated numbers", answer=answer, batch=batch, singles=singles)

@@ -14,7 +14,7 @@ from onnx import helper
 
 from triton_repo_builder.model.graph import node_rules, query_blocks
 from triton_repo_builder.model.graph.packing.attention_loop import MOST_SCORES
-from triton_repo_builder.model.graph.packing.facts import OF_TOKENS, TOKENS, Facts
+from triton_repo_builder.model.graph.packing.facts import OF_TOKENS, TOKENS, GraphFacts
 
 _LOOKS = {"Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity"}
 """Another shape of the same numbers."""
@@ -27,7 +27,7 @@ class Peak:
     def __init__(self, model: onnx.ModelProto, *, blocks: bool, packed: bool = False) -> None:
         """``blocks``: whether attention runs in blocks of queries where it can; ``packed``: without masks."""
         self._model = model
-        facts = Facts.of(model) or Facts(onnx.ModelProto())
+        facts = GraphFacts.of(model) or GraphFacts(onnx.ModelProto())
         regions = query_blocks.find(facts, node_rules.opset(model)) if blocks or packed else ()
         self._blocked = {node.output[0] for region in regions for node in region.nodes[:-1]}
         pairs = {name for name, dims in facts.dims.items() if dims.count(TOKENS) > 1}
@@ -37,7 +37,7 @@ class Peak:
 
     def bytes(self, rows: int, tokens: int) -> int:
         """Compute it for a run of ``rows`` with ``tokens`` each."""
-        facts = Facts.of(_fixed(self._model, rows, tokens)) or Facts(onnx.ModelProto())
+        facts = GraphFacts.of(_fixed(self._model, rows, tokens)) or GraphFacts(onnx.ModelProto())
         nodes = facts.graph.node
         owner: dict[str, str] = {}
         last: dict[str, int] = {}
@@ -59,7 +59,7 @@ class Peak:
                 del live[name]
         return most
 
-    def _size(self, facts: Facts, name: str) -> int:
+    def _size(self, facts: GraphFacts, name: str) -> int:
         if name in facts.constants or name in self._none:
             return 0
         # Few sizes are unknown, with those of the inputs as numbers: they count as 1.

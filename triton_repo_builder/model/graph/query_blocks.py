@@ -18,8 +18,8 @@ from onnx import TensorProto, helper
 
 from triton_repo_builder.model.graph import names, node_rules
 from triton_repo_builder.model.graph.packing.attention_loop import LEAST_PLACES, MOST_SCORES, NEEDED_OPSET
-from triton_repo_builder.model.graph.packing.emit import Constants, Nodes
-from triton_repo_builder.model.graph.packing.facts import Facts
+from triton_repo_builder.model.graph.packing.emit import GraphConstants, Nodes
+from triton_repo_builder.model.graph.packing.facts import GraphFacts
 from triton_repo_builder.model.graph.packing.sizes import attribute
 
 ELEMENTWISE = {
@@ -46,7 +46,7 @@ class Region:
         return str(self.nodes[-1].output[0])
 
 
-def find(facts: Facts, opset: int) -> Iterator[Region]:
+def find(facts: GraphFacts, opset: int) -> Iterator[Region]:
     """Every one in the graph; none of an opset that has no such loop."""
     if opset < NEEDED_OPSET:
         return
@@ -55,7 +55,7 @@ def find(facts: Facts, opset: int) -> Iterator[Region]:
             yield region
 
 
-def _around(facts: Facts, softmax: onnx.NodeProto) -> Region | None:
+def _around(facts: GraphFacts, softmax: onnx.NodeProto) -> Region | None:
     rank = len(facts.dims.get(softmax.output[0], ()))
     if rank <= QUERIES or attribute(softmax, "axis", -1) not in (-1, rank - 1):
         return None
@@ -89,7 +89,7 @@ def _by_query(node: onnx.NodeProto) -> list[str]:
 
 
 def _forward(
-    facts: Facts, softmax: onnx.NodeProto, inside: dict[str, onnx.NodeProto]
+    facts: GraphFacts, softmax: onnx.NodeProto, inside: dict[str, onnx.NodeProto]
 ) -> onnx.NodeProto | None:
     """The product with the values, if all that reads the softmax leads to it; the nodes between are added."""
     todo, last = [softmax.output[0]], None
@@ -111,7 +111,7 @@ def _forward(
     return last
 
 
-def _backward(facts: Facts, inside: dict[str, onnx.NodeProto], last: onnx.NodeProto) -> None:
+def _backward(facts: GraphFacts, inside: dict[str, onnx.NodeProto], last: onnx.NodeProto) -> None:
     """Add nodes that only these nodes read, up to the products of scores."""
     todo = [node for node in inside.values() if node is not last]
     while todo:
@@ -129,7 +129,7 @@ def _backward(facts: Facts, inside: dict[str, onnx.NodeProto], last: onnx.NodePr
 
 def write(model: onnx.ModelProto) -> None:
     """Put every attention of the graph behind an ``If``: plain for short rows, in blocks for long ones."""
-    facts = Facts.of(model)
+    facts = GraphFacts.of(model)
     ids = next((name for name in ("input_ids", "attention_mask") if facts and name in facts.inputs), "")
     regions = list(find(facts, node_rules.opset(model))) if facts and ids else []
     if facts and regions:
@@ -137,8 +137,8 @@ def write(model: onnx.ModelProto) -> None:
 
 
 class _Writer:
-    def __init__(self, facts: Facts, prefix: str) -> None:
-        self._facts, self._constants = facts, Constants(facts, prefix)
+    def __init__(self, facts: GraphFacts, prefix: str) -> None:
+        self._facts, self._constants = facts, GraphConstants(facts, prefix)
         self._out = Nodes(prefix)
 
     def write(self, ids: str, regions: list[Region]) -> None:

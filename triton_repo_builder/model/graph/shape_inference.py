@@ -16,7 +16,7 @@ from onnx import shape_inference
 from triton_repo_builder.base.errors import TrbError
 from triton_repo_builder.base.releases import Release
 from triton_repo_builder.model.graph import isolated, reader, session
-from triton_repo_builder.model.graph.session import Session
+from triton_repo_builder.model.graph.session import ModelSession
 from triton_repo_builder.model.read.signature import Dim, ModelSignature
 from triton_repo_builder.model.read.skeleton import Skeleton
 from triton_repo_builder.runtime.onnxruntime_backend import ort_hidden
@@ -74,7 +74,7 @@ def faults(model: onnx.ModelProto) -> Iterator[str]:
 
 
 def output_shapes(
-    graph: Skeleton, signature: ModelSignature, release: Release, opened: Session | None = None
+    graph: Skeleton, signature: ModelSignature, release: Release, opened: ModelSession | None = None
 ) -> Shapes:
     """Output shapes as the release's ONNX Runtime has them once it has loaded and optimised the graph.
 

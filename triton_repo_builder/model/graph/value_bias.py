@@ -18,7 +18,7 @@ import onnx
 
 from triton_repo_builder.model.graph import weights
 from triton_repo_builder.model.graph.packing import attention
-from triton_repo_builder.model.graph.packing.facts import Facts
+from triton_repo_builder.model.graph.packing.facts import GraphFacts
 
 
 def move(model: onnx.ModelProto, folder: Path, prefix: str) -> dict[str, npt.NDArray[Any]]:
@@ -26,7 +26,7 @@ def move(model: onnx.ModelProto, folder: Path, prefix: str) -> dict[str, npt.NDA
 
     ``folder`` is where the model's weights lie.
     """
-    facts = Facts(model)
+    facts = GraphFacts(model)
     tensors = {tensor.name: tensor for tensor in model.graph.initializer if tensor.name in facts.initializers}
     biases: dict[str, npt.NDArray[Any]] = {}
     for head in attention.find(facts):
@@ -55,7 +55,7 @@ def move(model: onnx.ModelProto, folder: Path, prefix: str) -> dict[str, npt.NDA
     return biases
 
 
-def _only_taker(facts: Facts, name: str, kind: str) -> onnx.NodeProto | None:
+def _only_taker(facts: GraphFacts, name: str, kind: str) -> onnx.NodeProto | None:
     """The one node that takes the numbers of a tensor, if it is of that kind."""
     takers = facts.takers(name)
     return takers[0] if len(takers) == 1 and (takers[0].domain, takers[0].op_type) == ("", kind) else None

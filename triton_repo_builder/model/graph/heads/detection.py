@@ -35,7 +35,7 @@ _OWN_LABEL = """
 
 
 @dataclass(frozen=True, kw_only=True)
-class Selection:
+class BoxSelection:
     """Which objects are answered."""
 
     labels: int
@@ -49,7 +49,7 @@ class Selection:
     """Share of two boxes' union from which on the better one suppresses the other (``anchors``)."""
 
 
-def queries(selection: Selection, *, background: bool) -> str:
+def queries(selection: BoxSelection, *, background: bool) -> str:
     """logits [batch, queries, labels], pred_boxes [batch, queries, 4] → objects.
 
     ``background``: the last logit is of no object, and a query has one label, by softmax; else
@@ -88,7 +88,7 @@ def queries(selection: Selection, *, background: bool) -> str:
     return _head(inputs, before, chosen, after, selection)
 
 
-def anchors(selection: Selection, size: tuple[int, int]) -> str:
+def anchors(selection: BoxSelection, size: tuple[int, int]) -> str:
     """output0 [batch, 4 + labels, anchors] of a YOLO without its suppression → objects.
 
     ``size``: height and width of the letterbox, whose pixels the boxes are in. As ``non_max_suppression`` of
@@ -125,7 +125,7 @@ def anchors(selection: Selection, size: tuple[int, int]) -> str:
     return _head(f"float[B, {end}, A] output0", before, _OWN_LABEL, _unboxed(size), selection)
 
 
-def finished(selection: Selection, size: tuple[int, int]) -> str:
+def finished(selection: BoxSelection, size: tuple[int, int]) -> str:
     """output0 [batch, boxes, 6] of corners, score and label → objects; ``size`` as in ``anchors``."""
     before = """
     found = Cast <to = 1> (output0)
@@ -143,7 +143,7 @@ def finished(selection: Selection, size: tuple[int, int]) -> str:
     return _head("float[B, N, 6] output0", before, _OWN_LABEL, _unboxed(size), selection)
 
 
-def _head(inputs: str, before: str, chosen: str, after: str, selection: Selection) -> str:
+def _head(inputs: str, before: str, chosen: str, after: str, selection: BoxSelection) -> str:
     """The best candidates above the score, best first.
 
     The candidates are followed by zeros, so that there are always enough; nothing is above the score there.

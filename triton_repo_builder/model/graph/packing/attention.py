@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import onnx
 from onnx import TensorProto
 
-from triton_repo_builder.model.graph.packing.facts import ROWS, TOKENS, Facts
+from triton_repo_builder.model.graph.packing.facts import ROWS, TOKENS, GraphFacts
 from triton_repo_builder.model.graph.packing.sizes import attribute
 
 FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE}
@@ -63,14 +63,14 @@ class Attention:
         return self.query.source, self.key.source, self.value.source
 
 
-def find(facts: Facts) -> Iterator[Attention]:
+def find(facts: GraphFacts) -> Iterator[Attention]:
     """Every one in the graph."""
     for node in facts.graph.node:
         if node.op_type == "Softmax" and (attention := _around(facts, node)) is not None:
             yield attention
 
 
-def _around(facts: Facts, softmax: onnx.NodeProto) -> Attention | None:
+def _around(facts: GraphFacts, softmax: onnx.NodeProto) -> Attention | None:
     dims = facts.dims.get(softmax.output[0], ())
     if (
         len(dims) != 4
@@ -111,7 +111,7 @@ def _around(facts: Facts, softmax: onnx.NodeProto) -> Attention | None:
     )
 
 
-def _masked(facts: Facts, node: onnx.NodeProto) -> str | None:
+def _masked(facts: GraphFacts, node: onnx.NodeProto) -> str | None:
     """The scores, if all that is done to them here is to mask padding."""
     if node.op_type == "Add":
         for scores, bias in (node.input, node.input[::-1]):
@@ -127,11 +127,11 @@ def _to_float(node: onnx.NodeProto) -> bool:
     return node.op_type == "Cast" and attribute(node, "to", 0) in FLOATS
 
 
-def _same(facts: Facts, first: str, second: str) -> bool:
+def _same(facts: GraphFacts, first: str, second: str) -> bool:
     return facts.dims.get(first, ()) == facts.dims.get(second)
 
 
-def _scaled(facts: Facts, node: onnx.NodeProto) -> str | None:
+def _scaled(facts: GraphFacts, node: onnx.NodeProto) -> str | None:
     """The tensor that the node multiplies or divides by one number; None for other nodes."""
     if node.op_type not in ("Mul", "Div"):
         return None
@@ -143,7 +143,7 @@ def _scaled(facts: Facts, node: onnx.NodeProto) -> str | None:
     return None
 
 
-def _operand(facts: Facts, name: str) -> Operand | None:
+def _operand(facts: GraphFacts, name: str) -> Operand | None:
     perm = [0, 1, 2, 3]
     factors: list[onnx.NodeProto] = []
     while (node := facts.producer.get(name)) is not None:
@@ -174,7 +174,7 @@ def _operand(facts: Facts, name: str) -> Operand | None:
     return None
 
 
-def _swapped(facts: Facts, last: onnx.NodeProto) -> str | None:
+def _swapped(facts: GraphFacts, last: onnx.NodeProto) -> str | None:
     """The tensor whose last two axes are swapped, with rows and heads joined to one axis in between.
 
     So torch's exporter writes ``scaled_dot_product_attention``: Reshape, Transpose of three axes, Reshape.
@@ -193,7 +193,7 @@ def _swapped(facts: Facts, last: onnx.NodeProto) -> str | None:
     return str(first.input[0]) if back == (*whole[:2], whole[3], whole[2]) else None
 
 
-def _unbiased(facts: Facts, key: str) -> str:
+def _unbiased(facts: GraphFacts, key: str) -> str:
     """The key without its bias: that adds the same to all scores of a query, which softmax does not see."""
     node = facts.producer.get(key)
     if node is None or node.op_type != "Add":
@@ -205,7 +205,9 @@ def _unbiased(facts: Facts, key: str) -> str:
     return key
 
 
-def _below(facts: Facts, softmax: onnx.NodeProto) -> tuple[list[onnx.NodeProto], onnx.NodeProto, str] | None:
+def _below(
+    facts: GraphFacts, softmax: onnx.NodeProto
+) -> tuple[list[onnx.NodeProto], onnx.NodeProto, str] | None:
     """Nodes between the softmax and the second product, that product, and the attention's output."""
     after: list[onnx.NodeProto] = []
     name = softmax.output[0]

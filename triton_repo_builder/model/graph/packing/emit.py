@@ -8,13 +8,13 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from triton_repo_builder.model.graph.packing.facts import Facts
+from triton_repo_builder.model.graph.packing.facts import GraphFacts
 
 
-class Constants:
+class GraphConstants:
     """Initializers to be, each made once."""
 
-    def __init__(self, facts: Facts, prefix: str) -> None:
+    def __init__(self, facts: GraphFacts, prefix: str) -> None:
         self._facts, self._prefix = facts, prefix
         self.tensors: dict[str, onnx.TensorProto] = {}
 

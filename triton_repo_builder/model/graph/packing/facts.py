@@ -51,11 +51,11 @@ _MOVES = {
 """Operators whose output holds numbers of their first input only."""
 
 
-class Facts:
+class GraphFacts:
     """Facts about the tensors of one graph, by name."""
 
     @classmethod
-    def of(cls, model: onnx.ModelProto) -> Facts | None:
+    def of(cls, model: onnx.ModelProto) -> GraphFacts | None:
         """The facts; None of a damaged graph, which ONNX Runtime refuses."""
         if node_rules.damaged(model):
             return None

@@ -17,7 +17,7 @@ from triton_repo_builder.model.graph import node_rules, walk
 from triton_repo_builder.model.graph.packing import attention, sizes, tokenwise
 from triton_repo_builder.model.graph.packing.attention import Attention
 from triton_repo_builder.model.graph.packing.attention_loop import NEEDED_OPSET
-from triton_repo_builder.model.graph.packing.facts import ROWS, TOKENS, Facts
+from triton_repo_builder.model.graph.packing.facts import ROWS, TOKENS, GraphFacts
 from triton_repo_builder.model.graph.packing.tokenwise import LEAD
 
 HEAVY = {"MatMul", "MatMulInteger", "Gemm", "Conv", "Einsum", "Softmax", "LayerNormalization"}
@@ -34,7 +34,7 @@ COUNTS = {"NonZero", "Unique", "Compress"}
 class Layout:
     """Form of each tensor of one graph: packed tokens, padded rows, or both."""
 
-    facts: Facts
+    facts: GraphFacts
     leads: dict[str, int] = field(default_factory=dict)
     """Tensors of tokens, with their leads (``tokenwise.py``)."""
     attentions: dict[str, Attention] = field(default_factory=dict)
@@ -58,10 +58,10 @@ class Layout:
     def of(cls, model: onnx.ModelProto) -> Layout:
         """The layout of ``model``'s graph, which may be a skeleton."""
         if obstacle := _obstacle(model):
-            return cls(facts=Facts(onnx.ModelProto()), obstacle=obstacle)
-        facts = Facts.of(model)
+            return cls(facts=GraphFacts(onnx.ModelProto()), obstacle=obstacle)
+        facts = GraphFacts.of(model)
         if facts is None:
-            return cls(facts=Facts(onnx.ModelProto()), obstacle="the graph is damaged")
+            return cls(facts=GraphFacts(onnx.ModelProto()), obstacle="the graph is damaged")
         layout = cls(facts=facts)
         layout._assign(attention.find(layout.facts))
         if layout.attentions:

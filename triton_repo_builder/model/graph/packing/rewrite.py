@@ -20,7 +20,7 @@ from triton_repo_builder.model.graph.packing.attention_loop import (
     STRIDE,
     AttentionLoops,
 )
-from triton_repo_builder.model.graph.packing.emit import Constants, Nodes
+from triton_repo_builder.model.graph.packing.emit import GraphConstants, Nodes
 from triton_repo_builder.model.graph.packing.facts import TOKENS
 from triton_repo_builder.model.graph.packing.layout import Layout
 from triton_repo_builder.model.graph.packing.tokenwise import LEAD
@@ -85,7 +85,7 @@ class _Writer:
     def __init__(self, layout: Layout, prefix: str) -> None:
         self._layout, self._facts = layout, layout.facts
         self._out = Nodes(prefix)
-        self._constants = Constants(layout.facts, prefix)
+        self._constants = GraphConstants(layout.facts, prefix)
         self._loops = AttentionLoops(self._out, self._constants)
         self._made: set[str] = set()
         self._filled: dict[str, str] = {}
