@@ -108,7 +108,7 @@ def check_inside(path: str, where: str, root: Path | None = None) -> None:
         raise TypeError(f"{path!r:.40} is not a path")
     parts = PurePosixPath(path).parts
     outside = not parts or path.startswith("/") or ".." in parts or "\\" in path or "\0" in path
-    # git would run what a .git says.
+    # git would run commands that a .git names.
     outside = outside or any(part.lower() == ".git" for part in parts)
     if not outside and root is not None:
         outside = not (root / path).parent.resolve().is_relative_to(root.resolve())

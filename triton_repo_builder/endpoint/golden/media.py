@@ -161,7 +161,7 @@ def _obstacle(
         together = run(model, source, pixels, sizes)
     except TrbError as error:
         return f"it fails on a batch of {len(pixels)} ({error.message})"
-    if task.unsure:  # noise may change what is chosen from the model's outputs, so these are compared
+    if task.unsure:  # noise may change a choice from the model's outputs, so these are compared
         return _moved(runs, together, model.own_noise)
     answer, noise = answer_of(task, together), tolerance.tolerance(recorded, model.own_noise).batched
     for row, outputs in enumerate(alone):

@@ -282,7 +282,7 @@ def token(source: Source, role: str) -> tuple[str, int]:
             return text, int(added[text])
         if isinstance(vocabulary, dict) and text in vocabulary:
             return text, int(vocabulary[text])
-    # A folder without these files: what the tokenizer classes of transformers take.
+    # A folder without these files: the defaults of transformers' tokenizer classes.
     usual = next((text for text in USUAL.get(role, ()) if text in added), "")
     return (usual, int(added[usual])) if usual else ("", -1)
 

@@ -98,7 +98,7 @@ class _Machine:
         threads = sum(execution.threads for execution in self._running)
         share = min(1.0, cores / threads if threads else 1.0)
         computing = sum(execution.threads for execution in self._running if execution.stage == self._main)
-        # Of the slowest model's threads those that have a core now: the others wait, and slow nobody down.
+        # Threads of the slowest model that have a core now: the others wait, and slow nobody down.
         others = min(1.0, max(0.0, computing * share - 1) / (cores - 1)) if cores > 1 else 0.0
         return share / (1 + (self._service.contention - 1) * others)
 

@@ -114,7 +114,7 @@ def _with_floats(
 ) -> list[Judged]:
     """More and more of the products in float, the most sensitive first, until one passes."""
     losses: dict[tuple[str, ...], float] = {}
-    # Half of what is left is for the candidates themselves.
+    # Half of the remaining time is for the candidates themselves.
     end = time.monotonic() + (deadline - time.monotonic()) / 2
     for number, unit in enumerate(units):
         if time.monotonic() > end:

@@ -50,7 +50,7 @@ def _spelt_out(node: onnx.NodeProto, makers: Makers) -> str:
     if node.op_type not in ("Div", "Mul") or len(node.input) != 2:
         return ""
     above, below = (_maker(makers, name) for name in node.input)
-    if node.op_type == "Mul":  # by the reciprocal of what it is divided by, on either side
+    if node.op_type == "Mul":  # by the reciprocal of the divisor, on either side
         if above is not None and above.op_type == "Reciprocal":
             above, below = below, above
         if below is None or below.op_type != "Reciprocal" or not below.input:

@@ -46,7 +46,7 @@ def compose(
     if front is not None:
         # Before the head, which may use the front's outputs.
         before = onnx.parser.parse_graph(front.text)
-        # What the loop shares is renamed there.
+        # The loop renames the tensors that it shares.
         reserved = {value.name for value in (*before.input, *before.output)} - {*GROUP_SHARED}
         reserved |= {ROW_LENGTHS} if front.packed else set()
         names.make_room(model.graph, reserved - names.inputs(model.graph))

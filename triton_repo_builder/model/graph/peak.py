@@ -62,7 +62,7 @@ class Peak:
     def _size(self, facts: GraphFacts, name: str) -> int:
         if name in facts.constants or name in self._none:
             return 0
-        # Few sizes are unknown, with those of the inputs as numbers: they count as 1.
+        # With numbers for the inputs' sizes few sizes are unknown: they count as 1.
         count = prod(dim if isinstance(dim, int) else 1 for dim in facts.dims.get(name, ()))
         count = min(count, MOST_SCORES) if name in self._blocked else count
         return count * _bytes(facts.kinds.get(name, 0))

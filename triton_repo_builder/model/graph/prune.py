@@ -176,7 +176,7 @@ def cut(graph: Skeleton, output: Path) -> ZeroParts:
     kept = [tensor for tensor in work.model.graph.initializer if tensor.name in used]
     del work.model.graph.initializer[:]
     work.model.graph.initializer.extend(kept)
-    # Sizes that an exporter stated of inner tensors may be those of before.
+    # Sizes that an exporter stated of inner tensors may be outdated.
     del work.model.graph.value_info[:]
     weights.save(work.model, output, graph.path.parent, {})
     return zeros

@@ -55,7 +55,7 @@ _ROWS = """
     begin = Reshape (starts, all)
     end = Reshape (ends, all)
 """
-# ``length``, INT64 [rows]: a row's tokens without what fills it up; 1, a place of padding, if there is none.
+# ``length``, INT64 [rows]: a row's tokens without filling; 1, a place of padding, if there is none.
 _LENGTH = """
     first_place = Constant <value = int64[1] {{0}}> ()
     is_real = Less (filler, {tokens_in})
@@ -260,7 +260,7 @@ _SINGLE = """
     group_starts = Range (zero, row_count, one)
 """
 _LOOP = {Rows.GROUPS: _GROUPS, Rows.PACKED: _PACKS, Rows.SINGLE: _SINGLE}
-# What is known of the loop outside it, ``GROUP_END`` and the front's inputs are the inputs of its body.
+# Inputs of the loop's body: the shared tensors outside of it, ``GROUP_END`` and the front's inputs.
 _GROUP = """
     zero = Constant <value = int64 {{0}}> ()
     one = Constant <value = int64 {{1}}> ()

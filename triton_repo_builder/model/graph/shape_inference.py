@@ -36,7 +36,7 @@ _ERROR = re.compile(
 _INNER = re.compile(r"\(op_type:[^)]*\): \[\w+\] Inference error\(s\): .*?\n\n", re.DOTALL)
 """Errors in a branch, a body or a function, of which ONNX Runtime may never take the branch."""
 _TOLERATED = re.compile(
-    # ONNX Runtime warns of it, and takes what it inferred.
+    # ONNX Runtime warns of it, and keeps its inferred size.
     r"Inferred shape and existing shape differ"
     # ONNX wants nodes in order and an import of each domain, and knows no operators but its own.
     r"|expected to have type but instead is null|No opset import|[Uu]nknown"

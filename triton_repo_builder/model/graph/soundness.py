@@ -40,7 +40,7 @@ def faults(graph: Skeleton, release: Release) -> Iterator[str]:
     for fault in _faults(model, release):
         sound = False
         yield fault
-    if sound:  # else what follows from a fault would be another
+    if sound:  # else a consequence of a fault would be another fault
         yield from shape_inference.faults(model)
 
 

@@ -120,7 +120,7 @@ def _without_names(content: bytes, file: Path) -> bytes:
     """A JSON document without the keys that name files; as it is if it is not an object."""
     try:
         document = files.load_json(content, halves=True)
-    except ValueError as error:  # of what cannot be read no key can be taken away
+    except ValueError as error:  # no key can be removed from an unreadable file
         raise _invalid(file, f"is not readable JSON: {error}") from None
     _check_counts(document, file)
     if not isinstance(document, dict):

@@ -114,7 +114,7 @@ def _counted(
     while True:
         after = statistics.settled(session.http, {model, endpoint.name})
         outer, inner = (statistics.growth(before, after, name) for name in (endpoint.name, model))
-        # What the endpoint itself answers from its cache never reaches its steps.
+        # Answers from the endpoint's own cache never reach its steps.
         expected = sent if model == endpoint.name else (sent - outer.cached) * times
         counted = inner.rows + inner.cached
         if counted >= expected or time.monotonic() > deadline:

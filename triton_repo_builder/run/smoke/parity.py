@@ -60,7 +60,7 @@ def as_served(session: Session, endpoint: Subject) -> Subject:
             _served(case, session.ask(endpoint.name, GRPC, inputs_of(case))) for case in file.cases
         )
     except RequestFailed:
-        return endpoint  # what fails alone is reported already
+        return endpoint  # a failure alone is reported already
     return replace(endpoint, file=replace(file, cases=served))
 
 

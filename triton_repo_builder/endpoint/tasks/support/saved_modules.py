@@ -270,7 +270,7 @@ def _disordered(source: Source, kinds: Sequence[str], module: Mapping[str, Any])
 def _pooling(module: Mapping[str, Any]) -> str:
     """One of the poolings, or several joined by "+": their vectors side by side."""
     place = folder(module)
-    file = place / "config.json"  # not that of the folder above
+    file = place / "config.json"  # not the parent folder's
     config = tokenizer.settings(place, file.name) if containment.within(place, file.name) else {}
     if not config:
         raise TrbError(
