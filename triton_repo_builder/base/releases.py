@@ -51,7 +51,7 @@ class Release:
 
     def knows(self, domain: str, operator: str) -> bool:
         """Whether its ONNX Runtime knows an operator of its own domains, with a CPU kernel or without."""
-        first = _known().get(operator if domain == CONTRIB else f"{domain}.{operator}")
+        first = _operator_versions().get(operator if domain == CONTRIB else f"{domain}.{operator}")
         in_time = first is not None and _order(first) <= _order(self.onnxruntime)
         return in_time or (domain == CONTRIB and self.runs(domain, operator, 1))
 
@@ -89,7 +89,7 @@ def _attributes() -> dict[str, str]:
 
 
 @cache
-def _known() -> dict[str, str]:
+def _operator_versions() -> dict[str, str]:
     """Operators of ONNX Runtime's own domains without a CPU kernel in the version that brought them."""
     return _versions("known")
 

@@ -79,7 +79,7 @@ def record(
         cases=tuple(recorded),
     )
     together = replace(model, beside={pixels.name: values})
-    moved = _moved(together, source, task, settings, runs, model.own_noise)
+    moved = _interaction(together, source, task, settings, runs, model.own_noise)
     return Recording(cases=file if recorded else None, batchable=True, interaction=moved)
 
 
@@ -88,7 +88,7 @@ def interaction(source: Source, recording: Recording | None) -> str:
     return original.rows_interact(source) or (recording.interaction if recording else "")
 
 
-def _moved(
+def _interaction(
     model: original.OriginalModel,
     source: Source,
     task: TaskPlan,

@@ -75,7 +75,11 @@ def tries(source: Source) -> Iterator[AxisSizes]:
     inputs = source.signature.inputs
     seen: set[tuple[tuple[int, ...], ...]] = set()
     for sizes in itertools.chain(
-        _context(source), map(AxisSizes, COMMON), _images(inputs), _own(source, inputs), map(AxisSizes, LARGE)
+        _context(source),
+        map(AxisSizes, COMMON),
+        _images(inputs),
+        _named_by_model(source, inputs),
+        map(AxisSizes, LARGE),
     ):
         shapes = tuple(sizes.shape(spec) for spec in inputs)
         if shapes not in seen and (
@@ -102,7 +106,7 @@ def _images(inputs: Sequence[TensorSpec]) -> Iterator[AxisSizes]:
             yield AxisSizes(size, named)
 
 
-def _own(source: Source, inputs: Sequence[TensorSpec]) -> Iterator[AxisSizes]:
+def _named_by_model(source: Source, inputs: Sequence[TensorSpec]) -> Iterator[AxisSizes]:
     """Sizes with the numbers that the model itself names for each axis."""
     stated = [source.config.get(name) for name in STATED]
     numbers = [number for number in stated if isinstance(number, int) and not isinstance(number, bool)]

@@ -162,7 +162,7 @@ def _obstacle(
     except TrbError as error:
         return f"it fails on a batch of {len(pixels)} ({error.message})"
     if task.unsure:  # noise may change a choice from the model's outputs, so these are compared
-        return _moved(runs, together, model.own_noise)
+        return _interaction(runs, together, model.own_noise)
     answer, noise = answer_of(task, together), tolerance.tolerance(recorded, model.own_noise).batched
     for row, outputs in enumerate(alone):
         for tensor in outputs:
@@ -175,7 +175,7 @@ def _obstacle(
     return ""
 
 
-def _moved(
+def _interaction(
     runs: Sequence[Mapping[str, npt.NDArray[Any]]], together: Mapping[str, npt.NDArray[Any]], noise: float
 ) -> str:
     """Why the model's outputs for a batch differ from its outputs for single images; empty if they do not."""

@@ -50,7 +50,7 @@ def record(model: original.OriginalModel, source: Source, endpoint: str, *, batc
             # All rows are one batch, which is bounded as a row is.
             room = cases.MOST // max(1, sum(math.prod(tensor.shape) for tensor in inputs[0].values()))
             seeds = UNLIKE[: max(0, room - len(SEEDS))]
-            others = filter(None, (_unlike(model, source, size, seed) for seed in seeds))
+            others = filter(None, (_other_row(model, source, size, seed) for seed in seeds))
             rows, singly = zip(*zip(inputs, recorded, strict=True), *others, strict=True)
             obstacle = _obstacle(model, source, rows, singly)
         file = CaseFile(
@@ -110,7 +110,7 @@ def generated(specs: Sequence[TensorSpec], sizes: AxisSizes, seed: int) -> dict[
     return tensors
 
 
-def _unlike(
+def _other_row(
     model: original.OriginalModel, source: Source, size: AxisSizes, seed: int
 ) -> tuple[Mapping[str, CaseTensor], Case] | None:
     """A row unlike the cases' rows, with its answer; None if the model refuses it."""

@@ -99,7 +99,9 @@ def record(
     )
     interaction = ""
     if batching:
-        interaction = original.rows_interact(source) or _moved(model, source, task, settings, runs, recorded)
+        interaction = original.rows_interact(source) or _interaction(
+            model, source, task, settings, runs, recorded
+        )
     cases = file if recorded else None
     return Recording(cases=cases, batchable=batching, interaction=interaction, compared=bool(runs))
 
@@ -117,7 +119,7 @@ def _short(task: TaskPlan, example: Example, limit: int | None) -> Example:
     }
 
 
-def _moved(
+def _interaction(
     model: original.OriginalModel,
     source: Source,
     task: TaskPlan,
@@ -239,7 +241,7 @@ def _neighbour(runs: Iterable[OriginalRun], special: Sequence[int] = ()) -> Sequ
     return [cut]
 
 
-def _spelt(source: Source, runs: Iterable[OriginalRun]) -> Sequence[int]:
+def _special_tokens(source: Source, runs: Iterable[OriginalRun]) -> Sequence[int]:
     """Special tokens that a text may spell; tokens at the ends of rows come first."""
     if source.tokenizer_spec.splits_special:
         return ()
@@ -261,7 +263,7 @@ def _batched(
 
     All runs share one batch, for most of the time of a large encoder's build is spent here.
     """
-    long = _neighbour(runs.values(), _spelt(source, runs.values()))
+    long = _neighbour(runs.values(), _special_tokens(source, runs.values()))
     short = {name: run.rows for name, run in runs.items() if _width(run.rows) <= _width(long)}
     if not short:
         return

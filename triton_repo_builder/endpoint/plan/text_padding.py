@@ -157,7 +157,7 @@ def decide(
 ) -> PaddingPlan:
     """Raises ``TrbError``. ``interaction``: how rows change each other's answers; empty if they do not."""
     check_front(source, task, options, fixed, batching=batching)
-    option = _wanted(task, options)
+    option = _requested(task, options)
     obstacle = _obstacle(source, task, option, fixed, batching=batching)
     if not obstacle:
         rows, why = _rows(source, task, options, interaction, gpu)
@@ -177,7 +177,7 @@ def check_front(
     source: Source, task: TaskPlan, options: BuildOptions, fixed: FixedLength, *, batching: bool
 ) -> None:
     """``TrbError`` if the task needs the ragged front and the graph cannot take it."""
-    option = _wanted(task, options)
+    option = _requested(task, options)
     if not task.encoding.chunks and (not task.post or batching):
         return
     if _obstacle(source, task, option, fixed, batching=batching):
@@ -215,7 +215,7 @@ def _rows(
     return (Rows.GROUPS, why) if why else (Rows.PACKED, "")
 
 
-def _wanted(task: TaskPlan, options: BuildOptions) -> str:
+def _requested(task: TaskPlan, options: BuildOptions) -> str:
     """The option, or the task's value in its place."""
     return f"fixed:{task.rules.pad_to}" if task.rules and task.rules.pad_to else options.padding
 
@@ -303,7 +303,7 @@ JOINS = {Mode.BATCH: because(Why.PADDED_TOGETHER), Mode.REQUEST: because(Why.EQU
 
 def fallback(padding: PaddingPlan, task: TaskPlan, options: BuildOptions) -> tuple[str, ...]:
     """A note on the replacement of the ragged front, if the user did not choose it."""
-    if _wanted(task, options) != Mode.RAGGED.value or padding.mode is Mode.RAGGED:
+    if _requested(task, options) != Mode.RAGGED.value or padding.mode is Mode.RAGGED:
         return ()
     instead = {
         Mode.FIXED: "rows are padded by the tokenizer",

@@ -69,7 +69,7 @@ class _Machine:
         following, count = 0, len(due)
         while following < count or self._running or self._timers:
             speed = self._speed()
-            first = min(self._running, key=_left, default=None)
+            first = min(self._running, key=_remaining, default=None)
             end = self._now + first.left / speed if first else NEVER
             arrival = due[following] if following < count else NEVER
             timer = min(self._timers.values(), default=NEVER)
@@ -167,5 +167,5 @@ def _answering(service: Service, servers: int) -> int:
     return max(1, service.cores - used) if service.cores else 0
 
 
-def _left(execution: _Execution) -> float:
+def _remaining(execution: _Execution) -> float:
     return execution.left

@@ -207,12 +207,12 @@ def _files(requested: Requested) -> SampleSet:
     source, task = request.source, request.task
     prepared: Any = KINDS[requested.kind].prepare(request)
     if requested.kind is Kind.IMAGE:
-        media_files = image.given_images(prepared.spec, prepared.layout)
+        media_files = image.sample_images(prepared.spec, prepared.layout)
         columns = -2 if prepared.layout == "NHWC" else -1
         values = [*media_files.values, *(np.flip(value, columns) for value in media_files.values)]
         sizes, about = np.concatenate([media_files.sizes, media_files.sizes]), "shipped images, also mirrored"
     else:
-        media_files = audio.given_sounds(prepared.spec)
+        media_files = audio.sample_sounds(prepared.spec)
         values = [*media_files.values, *(value[..., ::-1] for value in media_files.values)]
         sizes, about = (
             np.concatenate([media_files.sizes, media_files.sizes]),

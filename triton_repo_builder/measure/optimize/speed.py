@@ -110,13 +110,15 @@ def measure(
     gains: dict[int, SpeedGain] = {}
     with _watched() as others:
         for size in BATCHES if batch else BATCHES[:1]:
-            before, after = _both(baseline, candidate, samples.batch(size))
+            before, after = _times(baseline, candidate, samples.batch(size))
             other[size], latency[size] = statistics.median(before), statistics.median(after)
             gains[size] = SpeedGain.of([first / second for first, second in zip(before, after, strict=True)])
     return Speed(latency=latency, original=other, gains=gains, apart=apart, others=max(others))
 
 
-def _both(baseline: OriginalModel, candidate: OriginalModel, feeds: Feeds) -> tuple[list[float], list[float]]:
+def _times(
+    baseline: OriginalModel, candidate: OriginalModel, feeds: Feeds
+) -> tuple[list[float], list[float]]:
     """Milliseconds of both in each round. They take turns in who is first, which finds other caches."""
     models = (baseline, candidate)
     for model in models:

@@ -51,11 +51,11 @@ def find(facts: GraphFacts, opset: int) -> Iterator[Region]:
     if opset < NEEDED_OPSET:
         return
     for node in facts.graph.node:
-        if node.op_type == "Softmax" and (region := _around(facts, node)) is not None:
+        if node.op_type == "Softmax" and (region := _region(facts, node)) is not None:
             yield region
 
 
-def _around(facts: GraphFacts, softmax: onnx.NodeProto) -> Region | None:
+def _region(facts: GraphFacts, softmax: onnx.NodeProto) -> Region | None:
     rank = len(facts.dims.get(softmax.output[0], ()))
     if rank <= QUERIES or attribute(softmax, "axis", -1) not in (-1, rank - 1):
         return None

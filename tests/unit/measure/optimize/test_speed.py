@@ -66,7 +66,7 @@ def test_the_files_take_turns_in_who_is_first() -> None:
         return lambda feeds: order.append(name) or 0.001
 
     both = (SimpleNamespace(seconds=noted(name)) for name in "ab")
-    speed._both(*cast(Any, both), {})
+    speed._times(*cast(Any, both), {})
     assert "".join(order) == "ab" + "ab" + "ba" + "ab"
 
 

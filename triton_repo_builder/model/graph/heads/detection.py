@@ -163,23 +163,23 @@ def _head(inputs: str, before: str, chosen: str, after: str, selection: BoxSelec
     place = Where (above, places, zero){chosen}
     no_label = Constant <value = int64 {{{labels}}}> ()
     label = Where (above, label_place, no_label)
-    {_given("labels", "Gather <axis = 0> (label_names, label)", rows, most)}
+    {_output("labels", "Gather <axis = 0> (label_names, label)", rows, most)}
     box_column = Reshape (box_place, as_column)
     corners_each = Constant <value = int64[3] {{1, 1, 4}}> ()
     of_corners = Expand (box_column, corners_each)
     picked = GatherElements <axis = 1> (raw, of_corners){after}
     above_column = Reshape (above, as_column)
-    {_given("boxes", "Where (above_column, in_pixels, nought)", rows, most, 4)}
-    {_given("scores", "Where (above, best_scores, nought)", rows, most)}
+    {_output("boxes", "Where (above_column, in_pixels, nought)", rows, most, 4)}
+    {_output("scores", "Where (above, best_scores, nought)", rows, most)}
     found32 = Cast <to = 1> (above)
     summed = Constant <value = int64[2] {{{most}, 1}}> ()
     ones = ConstantOfShape <value = float[1] {{1}}> (summed)
     counted = MatMul (found32, ones)
-    {_given("count", "Cast <to = 6> (counted)", rows, 1)}
+    {_output("count", "Cast <to = 6> (counted)", rows, 1)}
 }}"""
 
 
-def _given(name: str, expression: str, *shape: int | str) -> str:
+def _output(name: str, expression: str, *shape: int | str) -> str:
     """An output; a fixed number of rows by a Reshape: ONNX Runtime has to infer what is stated."""
     if isinstance(shape[0], str):
         return f"{name} = {expression}"

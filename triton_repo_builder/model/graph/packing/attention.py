@@ -66,11 +66,11 @@ class Attention:
 def find(facts: GraphFacts) -> Iterator[Attention]:
     """Every one in the graph."""
     for node in facts.graph.node:
-        if node.op_type == "Softmax" and (attention := _around(facts, node)) is not None:
+        if node.op_type == "Softmax" and (attention := _attention(facts, node)) is not None:
             yield attention
 
 
-def _around(facts: GraphFacts, softmax: onnx.NodeProto) -> Attention | None:
+def _attention(facts: GraphFacts, softmax: onnx.NodeProto) -> Attention | None:
     dims = facts.dims.get(softmax.output[0], ())
     if (
         len(dims) != 4
@@ -87,7 +87,7 @@ def _around(facts: GraphFacts, softmax: onnx.NodeProto) -> Attention | None:
             rest = rest or scores.input[0]
             above.insert(0, scores)
         name = rest
-    below = _below(facts, softmax)
+    below = _second_product(facts, softmax)
     if scores is None or below is None:
         return None
     after, product, output = below
@@ -115,11 +115,11 @@ def _masked(facts: GraphFacts, node: onnx.NodeProto) -> str | None:
     """The scores, if all that is done to them here is to mask padding."""
     if node.op_type == "Add":
         for scores, bias in (node.input, node.input[::-1]):
-            if facts.uniform.get(bias) == 0 and _same(facts, scores, node.output[0]):
+            if facts.uniform.get(bias) == 0 and _equal_sizes(facts, scores, node.output[0]):
                 return str(scores)
     if node.op_type == "Where" and (chosen := facts.uniform.get(node.input[0])) is not None:
         scores = node.input[1] if chosen else node.input[2]
-        return str(scores) if _same(facts, scores, node.output[0]) else None
+        return str(scores) if _equal_sizes(facts, scores, node.output[0]) else None
     return None
 
 
@@ -127,7 +127,7 @@ def _to_float(node: onnx.NodeProto) -> bool:
     return node.op_type == "Cast" and attribute(node, "to", 0) in FLOATS
 
 
-def _same(facts: GraphFacts, first: str, second: str) -> bool:
+def _equal_sizes(facts: GraphFacts, first: str, second: str) -> bool:
     return facts.dims.get(first, ()) == facts.dims.get(second)
 
 
@@ -200,12 +200,12 @@ def _unbiased(facts: GraphFacts, key: str) -> str:
         return key
     for tensor, bias in (node.input, node.input[::-1]):
         constant = bias in facts.constants and len(facts.dims.get(bias, ())) == 1
-        if constant and _same(facts, tensor, key):
+        if constant and _equal_sizes(facts, tensor, key):
             return str(tensor)
     return key
 
 
-def _below(
+def _second_product(
     facts: GraphFacts, softmax: onnx.NodeProto
 ) -> tuple[list[onnx.NodeProto], onnx.NodeProto, str] | None:
     """Nodes between the softmax and the second product, that product, and the attention's output."""
