@@ -96,11 +96,11 @@ def _texts(requested: Requested, file: Path | None) -> SampleSet:
     settings = text_plan.recording_settings(prepared)
     tokenizer = text.library(source)
     encoded = [
-        (example, encoded_rows)
+        (example, row_group)
         for example in examples(task, file)
-        if (encoded_rows := text.encoded(task, tokenizer, example, settings.max_length)) is not None
+        if (row_group := text.encoded(task, tokenizer, example, settings.max_length)) is not None
     ]
-    fitting, rows = [example for example, _ in encoded], [encoded_rows for _, encoded_rows in encoded]
+    fitting, rows = [example for example, _ in encoded], [row_group for _, row_group in encoded]
     if not rows:
         raise TrbError(
             Code.USAGE,
@@ -157,13 +157,11 @@ def _example(task: TaskPlan, lines: Sequence[str], number: int) -> Example:
         return stated
     example = dict(task.examples[0][1]) if task.examples else {}
     values: dict[str, tuple[str, ...]] = {}
-    for place, text_input in enumerate(task.texts):
-        if text_input.several and text_input.name in example:
-            values[text_input.name] = tuple(example[text_input.name])
-        elif not text_input.optional:
-            values[text_input.name] = (
-                _with_probe(lines[(number + place) % len(lines)], task.encoding.probe),
-            )
+    for place, field in enumerate(task.texts):
+        if field.several and field.name in example:
+            values[field.name] = tuple(example[field.name])
+        elif not field.optional:
+            values[field.name] = (_with_probe(lines[(number + place) % len(lines)], task.encoding.probe),)
     return values
 
 
@@ -176,13 +174,9 @@ def _stated(task: TaskPlan, line: str) -> Example | None:
     except ValueError:
         return None
     lists = {name: value if isinstance(value, list) else [value] for name, value in stated.items()}
-    needed = {text_input.name for text_input in task.texts if not text_input.optional}
+    needed = {field.name for field in task.texts if not field.optional}
     texts = all(isinstance(text, str) for values in lists.values() for text in values)
-    if (
-        texts
-        and all(lists.values())
-        and needed <= set(lists) <= {text_input.name for text_input in task.texts}
-    ):
+    if texts and all(lists.values()) and needed <= set(lists) <= {field.name for field in task.texts}:
         return {name: tuple(values) for name, values in lists.items()}
     raise TrbError(
         Code.USAGE,
@@ -207,17 +201,14 @@ def _files(requested: Requested) -> SampleSet:
     source, task = request.source, request.task
     prepared: Any = KINDS[requested.kind].prepare(request)
     if requested.kind is Kind.IMAGE:
-        media_files = image.sample_images(prepared.spec, prepared.layout)
+        shipped = image.sample_images(prepared.spec, prepared.layout)
         columns = -2 if prepared.layout == "NHWC" else -1
-        values = [*media_files.values, *(np.flip(value, columns) for value in media_files.values)]
-        sizes, about = np.concatenate([media_files.sizes, media_files.sizes]), "shipped images, also mirrored"
+        values = [*shipped.values, *(np.flip(value, columns) for value in shipped.values)]
+        sizes, about = np.concatenate([shipped.sizes, shipped.sizes]), "shipped images, also mirrored"
     else:
-        media_files = audio.sample_sounds(prepared.spec)
-        values = [*media_files.values, *(value[..., ::-1] for value in media_files.values)]
-        sizes, about = (
-            np.concatenate([media_files.sizes, media_files.sizes]),
-            "shipped sounds, also backwards",
-        )
+        shipped = audio.sample_sounds(prepared.spec)
+        values = [*shipped.values, *(value[..., ::-1] for value in shipped.values)]
+        sizes, about = np.concatenate([shipped.sizes, shipped.sizes]), "shipped sounds, also backwards"
     spec = source.signature.inputs[0]
 
     def answer(model: OriginalModel, most: int) -> list[Answer]:
