@@ -47,7 +47,7 @@ def interrupted(seconds: float) -> Iterator[None]:
 
 
 def within(seconds: float, action: Callable[[], Result]) -> Result:
-    """The result of an action; raises what it raises, and ``Exceeded`` if it has not ended by then.
+    """The result of an action; raises its errors, and ``Exceeded`` if it has not ended by then.
 
     Neither a library nor a socket that gets a byte at a time can be interrupted: such an action goes on in
     its thread, which ends with this process.

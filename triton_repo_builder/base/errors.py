@@ -1,4 +1,4 @@
-"""The one error a user is meant to see: what is wrong, where, what to do, its kind and its exit code."""
+"""The one error a user is meant to see: the fault, its place, the remedy, its kind and its exit code."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ class Code(Enum):
 class TrbError(Exception):
     """A failure the user can act on.
 
-    ``message`` says what is wrong in one sentence, ``where`` names the file, tensor or field,
-    ``remedy`` says what to do. The command line prints the three and exits with ``code.exit``.
+    ``message`` states the fault in one sentence, ``where`` the file, tensor or field, ``remedy`` what to do.
+    The command line prints the three and exits with ``code.exit``.
     """
 
     def __init__(self, code: Code, message: str, *, where: str = "", remedy: str = "") -> None:

@@ -310,7 +310,7 @@ def is_file(path: Path) -> bool:
 
 
 def is_folder(path: Path) -> bool:
-    """Whether there is such a folder; what this user may not see is none."""
+    """Whether there is such a folder; a file that this user may not see counts as missing."""
     try:
         return path.is_dir()
     except OSError:

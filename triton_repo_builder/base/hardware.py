@@ -80,7 +80,7 @@ def here() -> Hardware:
 
 
 def memory() -> int:
-    """Bytes of the machine, or of this container if those are fewer; 0 where no file says it."""
+    """Bytes of the machine, or of this container if fewer; 0 where no file says it."""
     limits: list[int] = []
     if MEMINFO.is_file() and (total := re.search(r"MemTotal:\s+(\d+) kB", MEMINFO.read_text())):
         limits.append(int(total[1]) << 10)
@@ -132,8 +132,8 @@ def cpu_quota(member: Path = CGROUP, root: Path = CGROUPS) -> float | None:
     """CPU time in cores that the control groups of this process leave it, as ``docker run --cpus`` sets;
     None if nothing limits it.
 
-    The smallest of its group and of those above, as far as they are shown here. Version 2 has one tree, and
-    version 1 one by controller: https://docs.kernel.org/scheduler/sched-bwc.html.
+    The smallest limit of its group and the groups above, as far as they are visible here. Version 2 has one
+    tree, and version 1 one by controller: https://docs.kernel.org/scheduler/sched-bwc.html.
     """
     try:
         lines = member.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -26,7 +26,7 @@ GRACE = 3.0
 
 
 class ProcessFailed(Exception):
-    """A command that did not exit 0: carries the command, its code and what it printed."""
+    """A command that did not exit 0: carries the command, its code and its output."""
 
     def __init__(self, argv: Sequence[str], code: int, stdout: str, stderr: str) -> None:
         super().__init__(f"{shlex.join(argv)} exited {code}\n{stderr.strip() or stdout.strip()}")
@@ -95,7 +95,7 @@ def _run(
 
 
 def _interrupt(child: Process) -> None:
-    """End a command and what it started, as Ctrl-C on a terminal does: git and pip tidy up then."""
+    """End a command and its child processes, as Ctrl-C on a terminal does: git and pip tidy up then."""
     if child.poll() is not None:
         return
     family = (child.pid, *_descendants(child.pid))
@@ -126,7 +126,7 @@ def _descendants(pid: int) -> list[int]:
 def reading(
     argv: Sequence[str], *, stdin: Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> Iterator[IO[bytes]]:
-    """Stdout as a stream, for what may be larger than memory. Raises ``ProcessFailed``."""
+    """Stdout as a stream, for output that may be larger than memory. Raises ``ProcessFailed``."""
     with (
         stdin.open("rb") as source,
         subprocess.Popen(
@@ -169,7 +169,7 @@ def spawn(
 def spawn_with_pipes(argv: Sequence[str], *, env: Mapping[str, str]) -> Process:
     """Start in the background with a pipe each way; its stdin ends when this process ends, even if killed.
 
-    ``line`` returns what it prints, errors included; ``send`` writes what it reads.
+    ``line`` returns its output, errors included; ``send`` writes its input.
     """
     return subprocess.Popen(
         list(argv),

@@ -1,4 +1,4 @@
-"""The release matrix: what each Triton release brings, from ``releases.toml``."""
+"""The release matrix: versions and features of each Triton release, from ``releases.toml``."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Release:
 
     def knows(self, domain: str, operator: str) -> bool:
         """Whether its ONNX Runtime knows an operator of its own domains, with a CPU kernel or without."""
-        first = _known().get(operator if domain == CONTRIB else f"{domain}.{operator}")
+        first = _operator_versions().get(operator if domain == CONTRIB else f"{domain}.{operator}")
         in_time = first is not None and _order(first) <= _order(self.onnxruntime)
         return in_time or (domain == CONTRIB and self.runs(domain, operator, 1))
 
@@ -89,7 +89,7 @@ def _attributes() -> dict[str, str]:
 
 
 @cache
-def _known() -> dict[str, str]:
+def _operator_versions() -> dict[str, str]:
     """Operators of ONNX Runtime's own domains without a CPU kernel in the version that brought them."""
     return _versions("known")
 
@@ -172,7 +172,8 @@ def newest() -> Release:
 def older_inference() -> list[dict[str, tuple[int, str]]]:
     """Operators whose sizes older versions of ONNX Runtime infer differently, the newest version first.
 
-    Each by operators: the operator set from which on it holds, and how (``Release.infers``).
+    One table for each version, by operator: the operator set from which on it holds, and how
+    (``Release.infers``).
     """
     tables: list[dict[str, tuple[int, str]]] = []
     for version in sorted({release.onnxruntime for release in load().values()}, key=_order, reverse=True):

@@ -1,4 +1,4 @@
-"""Files of the project: templates/, docker/ and what the package brings, installed or in a checkout."""
+"""Files of the project: templates/, docker/ and the package's data, installed or in a checkout."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ _CONTROLS = re.compile(
 
 
 def visible(text: str, *, lines: bool = True) -> str:
-    """A text in which characters that a terminal obeys are spelled out: ``\\x1b``; JSON stays what it says.
+    """A text in which characters that a terminal obeys are spelled out: ``\\x1b``; JSON keeps its values.
 
     ``lines`` off: a name, which has no lines.
     """
@@ -46,7 +46,7 @@ def some(names: Sequence[str], most: int = 20) -> str:
 
 
 def first_line(text: object) -> str:
-    """The first line of a message, or of an error's, and those that it is wrapped to; empty if it has none.
+    """The first line of a message, or of an error's, and the lines that continue it; empty if it has none.
 
     A list or a code block that the line only announces is left out, with its announcement. A message that is
     too long ends with a sentence, or else in ``…``.

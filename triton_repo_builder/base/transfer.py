@@ -30,7 +30,7 @@ def blocks(stream: IO[bytes]) -> Iterator[bytes]:
 
 
 def digest(source: Iterable[bytes]) -> str:
-    """Hex sha256 of what arrives, not kept."""
+    """Hex sha256 of the arriving bytes, which are not kept."""
     sha256 = hashlib.sha256()
     for block in source:
         sha256.update(block)
@@ -74,7 +74,7 @@ def within(seconds: float, action: Callable[[], Result], where: str) -> Result:
 
 
 def receive(source: Iterable[bytes], target: Path, sha256: str, size: int, where: str) -> str:
-    """Write what arrives, whole, if it has this hex digest; returns the actual one.
+    """Write the arriving file, as a whole, if it has this hex digest; returns the actual one.
 
     Raises DIGEST_MISMATCH if it is not of ``size`` bytes.
     """
@@ -108,7 +108,7 @@ def check_inside(path: str, where: str, root: Path | None = None) -> None:
         raise TypeError(f"{path!r:.40} is not a path")
     parts = PurePosixPath(path).parts
     outside = not parts or path.startswith("/") or ".." in parts or "\\" in path or "\0" in path
-    # git would run what a .git says.
+    # git would run commands that a .git names.
     outside = outside or any(part.lower() == ".git" for part in parts)
     if not outside and root is not None:
         outside = not (root / path).parent.resolve().is_relative_to(root.resolve())
@@ -127,7 +127,7 @@ def cache_folder() -> Path:
 
 
 def state_folder() -> Path:
-    """Folder of what ``trb`` remembers of this user, made if missing; only this user may look into it.
+    """Folder of ``trb``'s state for this user, created if missing; only this user may look into it.
 
     ``$XDG_STATE_HOME/trb`` or ``~/.local/state/trb``; the XDG specification ignores a relative path. Raises
     ``OSError``.

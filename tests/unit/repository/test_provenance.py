@@ -134,14 +134,16 @@ def test_what_was_not_given_is_not_written(model: Path, output: Path) -> None:
 
 def test_the_digest_is_of_how_not_of_where(tmp_path: Path) -> None:
     def digest(**given: Any) -> str:
-        return provenance.digest(provenance.asked(BuildOptions(**{"model": tmp_path / "a", **given})))
+        return provenance.digest(
+            provenance.recorded_options(BuildOptions(**{"model": tmp_path / "a", **given}))
+        )
 
     assert digest() == digest(model=tmp_path / "b", output=tmp_path, name="x", version=3, source_run="y")
     assert digest() == digest(label=(("a", "b"),), tokenizer=tmp_path)
     assert (
         len({digest(), digest(instances=1), digest(preferred_batch_size=(4, 8)), digest(warmup=False)}) == 4
     )
-    assert provenance.asked(BuildOptions(model=tmp_path, preferred_batch_size=(4, 8))) == {
+    assert provenance.recorded_options(BuildOptions(model=tmp_path, preferred_batch_size=(4, 8))) == {
         "preferred_batch_size": [4, 8]
     }
 

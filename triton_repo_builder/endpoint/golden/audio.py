@@ -36,14 +36,14 @@ def record(
     batching: bool,
 ) -> Recording:
     """Golden cases, after a proof that the served code gives the same samples. Raises ``TrbError``."""
-    sounds = given_sounds(spec)
+    sounds = sample_sounds(spec)
     return media.record(model, source, task, sounds, endpoint, batching=batching)
 
 
-def given_sounds(spec: AudioSpec) -> media.Files:
+def sample_sounds(spec: AudioSpec) -> media.MediaFiles:
     """The sounds of this package, made ready. Raises ``TrbError``."""
     files = sounds()
-    return media.Files(
+    return media.MediaFiles(
         field=INPUT,
         files=files,
         values=audio_processor.prove(spec, list(files.values())),

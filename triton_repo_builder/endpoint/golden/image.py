@@ -50,15 +50,15 @@ def record(
     batching: bool,
 ) -> Recording:
     """Golden cases, after a proof that the served code gives the same pixels. Raises ``TrbError``."""
-    files = given_images(spec, layout)
+    files = sample_images(spec, layout)
     return media.record(model, source, task, files, endpoint, batching=batching)
 
 
-def given_images(spec: ImageSpec, layout: str) -> media.Files:
+def sample_images(spec: ImageSpec, layout: str) -> media.MediaFiles:
     """The images of this package, made ready. Raises ``TrbError``."""
     files = images()
     tools = f"transformers {transformers_library.version()} {spec.kind or 'image_transforms'}"
-    return media.Files(
+    return media.MediaFiles(
         field=INPUT,
         files=files,
         values=pixels(spec, layout, files),

@@ -24,7 +24,7 @@ from triton_repo_builder.repository.cases import Case, CaseFile, CaseTensor
 TOGETHER = "an image's answer changes with the other images and labels in the batch"
 
 
-class Prepared(Protocol):
+class PreparedImages(Protocol):
     """How an image becomes the graph's input."""
 
     @property
@@ -42,7 +42,7 @@ def record(
     pixels: TensorSpec,
     task: TaskPlan,
     settings: TokenizerSettings,
-    prepared: Prepared,
+    prepared: PreparedImages,
     endpoint: str,
 ) -> Recording:
     """Golden cases; ``source`` is the model without its input ``pixels``. Raises ``TrbError``."""
@@ -79,7 +79,7 @@ def record(
         cases=tuple(recorded),
     )
     together = replace(model, beside={pixels.name: values})
-    moved = _moved(together, source, task, settings, runs, model.own_noise)
+    moved = _interaction(together, source, task, settings, runs, model.own_noise)
     return Recording(cases=file if recorded else None, batchable=True, interaction=moved)
 
 
@@ -88,7 +88,7 @@ def interaction(source: Source, recording: Recording | None) -> str:
     return original.rows_interact(source) or (recording.interaction if recording else "")
 
 
-def _moved(
+def _interaction(
     model: original.OriginalModel,
     source: Source,
     task: TaskPlan,

@@ -43,13 +43,13 @@ STATED = (
 
 
 @dataclass(frozen=True)
-class Sizes:
+class AxisSizes:
     """Sizes of the open axes but the first ones, which are rows."""
 
     other: int
     """Size of each axis that is not among ``named``."""
     named: Mapping[str, int] = field(default_factory=dict)
-    """By ``axis_name``."""
+    """Sizes by ``axis_name``."""
     rows: int = 1
 
     def shape(self, spec: TensorSpec) -> tuple[int, ...]:
@@ -70,12 +70,16 @@ def axis_name(spec: TensorSpec, axis: int) -> str:
     return dim if isinstance(dim, str) else f"{spec.name}:{axis}"
 
 
-def tries(source: Source) -> Iterator[Sizes]:
+def tries(source: Source) -> Iterator[AxisSizes]:
     """Each set of sizes once, the likeliest first."""
     inputs = source.signature.inputs
     seen: set[tuple[tuple[int, ...], ...]] = set()
     for sizes in itertools.chain(
-        _context(source), map(Sizes, COMMON), _images(inputs), _own(source, inputs), map(Sizes, LARGE)
+        _context(source),
+        map(AxisSizes, COMMON),
+        _images(inputs),
+        _named_by_model(source, inputs),
+        map(AxisSizes, LARGE),
     ):
         shapes = tuple(sizes.shape(spec) for spec in inputs)
         if shapes not in seen and (
@@ -85,25 +89,25 @@ def tries(source: Source) -> Iterator[Sizes]:
             yield sizes
 
 
-def _context(source: Source) -> Iterator[Sizes]:
+def _context(source: Source) -> Iterator[AxisSizes]:
     """The length that a model of time series is made for: it runs at others, and answers nonsense."""
     length = source.config.get(CONTEXT)
     if isinstance(length, int) and 1 < length <= LONGEST_CONTEXT:
-        yield Sizes(length)
+        yield AxisSizes(length)
 
 
-def _images(inputs: Sequence[TensorSpec]) -> Iterator[Sizes]:
-    """With the channels that images have, in the second or the last axis."""
+def _images(inputs: Sequence[TensorSpec]) -> Iterator[AxisSizes]:
+    """Sizes with the usual channels of images in the second or the last axis."""
     of_images = [spec for spec in inputs if len(spec.shape or ()) == 4]
     for axis, channels in itertools.product((1, 3), CHANNELS):
         open_ones = [spec for spec in of_images if not isinstance((spec.shape or ())[axis], int)]
         named = {axis_name(spec, axis): channels for spec in open_ones}
         for size in OF_IMAGES if named else ():
-            yield Sizes(size, named)
+            yield AxisSizes(size, named)
 
 
-def _own(source: Source, inputs: Sequence[TensorSpec]) -> Iterator[Sizes]:
-    """Each axis with the numbers that the model itself names."""
+def _named_by_model(source: Source, inputs: Sequence[TensorSpec]) -> Iterator[AxisSizes]:
+    """Sizes with the numbers that the model itself names for each axis."""
     stated = [source.config.get(name) for name in STATED]
     numbers = [number for number in stated if isinstance(number, int) and not isinstance(number, bool)]
     numbers += constants.sizes(source.skeleton)
@@ -118,4 +122,4 @@ def _own(source: Source, inputs: Sequence[TensorSpec]) -> Iterator[Sizes]:
         return
     together = itertools.product(numbers, repeat=len(axes))
     for values in itertools.islice(together, TRIES):
-        yield Sizes(values[0], dict(zip(axes, values, strict=True)))
+        yield AxisSizes(values[0], dict(zip(axes, values, strict=True)))

@@ -30,7 +30,7 @@ UNSURE = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Files:
+class MediaFiles:
     """Files that are sent, and the graph's inputs for them."""
 
     field: str
@@ -48,7 +48,7 @@ def record(
     model: original.OriginalModel,
     source: Source,
     task: TaskPlan,
-    media_files: Files,
+    media_files: MediaFiles,
     endpoint: str,
     *,
     batching: bool,
@@ -119,7 +119,7 @@ def answer_of(task: TaskPlan, outputs: Mapping[str, npt.NDArray[Any]]) -> dict[s
 
 
 def _outputs(task: TaskPlan, outputs: Mapping[str, npt.NDArray[Any]], noise: float) -> tuple[CaseTensor, ...]:
-    """The answer as case tensors. What is decided by float noise proves nothing: left out."""
+    """The answer as case tensors. Results decided by float noise prove nothing: left out."""
     answer = answer_of(task, outputs)
     tied = task.unsure(outputs, noise) if task.unsure else _tied(answer, noise)
     return tuple(
@@ -144,7 +144,7 @@ def _obstacle(
     model: original.OriginalModel,
     source: Source,
     task: TaskPlan,
-    media_files: Files,
+    media_files: MediaFiles,
     runs: Sequence[Mapping[str, npt.NDArray[Any]]],
     recorded: Sequence[Case],
 ) -> str:
@@ -161,8 +161,8 @@ def _obstacle(
         together = run(model, source, pixels, sizes)
     except TrbError as error:
         return f"it fails on a batch of {len(pixels)} ({error.message})"
-    if task.unsure:  # noise may change what is chosen from the model's outputs, so these are compared
-        return _moved(runs, together, model.own_noise)
+    if task.unsure:  # noise may change a choice from the model's outputs, so these are compared
+        return _interaction(runs, together, model.own_noise)
     answer, noise = answer_of(task, together), tolerance.tolerance(recorded, model.own_noise).batched
     for row, outputs in enumerate(alone):
         for tensor in outputs:
@@ -175,10 +175,10 @@ def _obstacle(
     return ""
 
 
-def _moved(
+def _interaction(
     runs: Sequence[Mapping[str, npt.NDArray[Any]]], together: Mapping[str, npt.NDArray[Any]], noise: float
 ) -> str:
-    """Why the model's outputs for a batch are not those for its images alone; empty if they are."""
+    """Why the model's outputs for a batch differ from its outputs for single images; empty if they do not."""
     for name, batch in together.items():
         if batch.shape[0] != len(runs):
             return f"output '{name}' does not have a row for each file of a batch"

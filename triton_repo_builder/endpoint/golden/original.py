@@ -17,7 +17,7 @@ from triton_repo_builder.base import text
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.endpoint.golden.tolerance import ABSOLUTE, HALF, tolerance
 from triton_repo_builder.model.graph import control, isolated
-from triton_repo_builder.model.graph.session import Session
+from triton_repo_builder.model.graph.session import ModelSession
 from triton_repo_builder.model.graph.session import load as load_session
 from triton_repo_builder.model.read.empty_cache import IDS, EmptyCache
 from triton_repo_builder.model.read.input_constants import InputConstant
@@ -47,7 +47,7 @@ class OriginalModel:
     It runs in a process of its own, with a limit on time and memory (``isolated.py``).
     """
 
-    session: Session
+    session: ModelSession
     noise: float = ABSOLUTE
     own_noise: float = ABSOLUTE
     """Float noise of the CPU, which computes these answers."""
@@ -62,7 +62,7 @@ class OriginalModel:
     caches: tuple[EmptyCache, ...] = ()
     """``Skeleton.caches``: the file's inputs that are always empty."""
     beside: Mapping[str, Any] = field(default_factory=dict)
-    """Inputs of every run, besides those that it is given."""
+    """Inputs of every run, added to the given ones."""
 
     @property
     def unsure(self) -> float:
@@ -163,7 +163,7 @@ def recorded_with(source: Source, *others: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Recording:
-    """The original model's answers, and what they show of the model."""
+    """The original model's answers, and facts about the model that follow from them."""
 
     cases: CaseFile | None
     batchable: bool
@@ -173,7 +173,7 @@ class Recording:
     interaction: str = ""
     """How other rows of a batch change an answer, so that each must run alone; empty if they do not."""
     compared: bool = True
-    """Whether answers in a batch were compared with those alone, if there is a batch axis."""
+    """Whether answers in a batch were compared with answers alone, if there is a batch axis."""
     notes: tuple[str, ...] = ()
 
     def noted(self, *notes: str) -> Recording:

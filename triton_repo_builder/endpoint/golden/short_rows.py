@@ -1,8 +1,8 @@
-"""Whether a graph runs on rows shorter than the golden cases: a length that was kept in it shows there.
+"""Whether a graph runs on rows shorter than the golden cases: it may contain the example's length.
 
-torch.onnx.export makes a constant of what Python computes from the length of the example text, as
-``len(tensor)``. Such a graph has dynamic axes, answers wrongly at every other length, and gives no error but
-on rows much shorter than the example (Funnel: than half of it).
+torch.onnx.export makes a constant of a length that Python computes from the example text, as ``len(tensor)``.
+Such a graph has dynamic axes and answers wrongly at every other length. It fails only on rows much shorter
+than the example (Funnel: less than half of it).
 """
 
 from __future__ import annotations

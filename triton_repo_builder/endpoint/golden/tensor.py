@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.endpoint.golden import input_sizes, original, tolerance
-from triton_repo_builder.endpoint.golden.input_sizes import Sizes
+from triton_repo_builder.endpoint.golden.input_sizes import AxisSizes
 from triton_repo_builder.endpoint.golden.original import Recording
 from triton_repo_builder.model.graph import constants
 from triton_repo_builder.model.read.signature import TensorSpec
@@ -50,7 +50,7 @@ def record(model: original.OriginalModel, source: Source, endpoint: str, *, batc
             # All rows are one batch, which is bounded as a row is.
             room = cases.MOST // max(1, sum(math.prod(tensor.shape) for tensor in inputs[0].values()))
             seeds = UNLIKE[: max(0, room - len(SEEDS))]
-            others = filter(None, (_unlike(model, source, size, seed) for seed in seeds))
+            others = filter(None, (_other_row(model, source, size, seed) for seed in seeds))
             rows, singly = zip(*zip(inputs, recorded, strict=True), *others, strict=True)
             obstacle = _obstacle(model, source, rows, singly)
         file = CaseFile(
@@ -88,7 +88,7 @@ def _refuse_if_baked(model: original.OriginalModel, source: Source, rows: int) -
         )
 
 
-def generated(specs: Sequence[TensorSpec], sizes: Sizes, seed: int) -> dict[str, CaseTensor]:
+def generated(specs: Sequence[TensorSpec], sizes: AxisSizes, seed: int) -> dict[str, CaseTensor]:
     """Patterned inputs of these sizes. Raises ValueError if they have more than ``cases.MOST`` elements."""
     tensors, room = {}, cases.MOST
     for position, spec in enumerate(specs):
@@ -110,8 +110,8 @@ def generated(specs: Sequence[TensorSpec], sizes: Sizes, seed: int) -> dict[str,
     return tensors
 
 
-def _unlike(
-    model: original.OriginalModel, source: Source, size: Sizes, seed: int
+def _other_row(
+    model: original.OriginalModel, source: Source, size: AxisSizes, seed: int
 ) -> tuple[Mapping[str, CaseTensor], Case] | None:
     """A row unlike the cases' rows, with its answer; None if the model refuses it."""
     feeds = generated(source.signature.inputs, size, seed)
@@ -151,7 +151,7 @@ def _tensor_case(
 
 
 def _as_served(case: Case, *, batching: bool) -> Case:
-    """With the shapes that the endpoint states: Triton has neither scalars nor rows without a size."""
+    """Shapes as the endpoint states them: Triton has neither scalars nor rows without a size."""
 
     def shaped(tensor: CaseTensor) -> CaseTensor:
         if not tensor.shape:

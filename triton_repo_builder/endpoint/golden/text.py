@@ -99,7 +99,9 @@ def record(
     )
     interaction = ""
     if batching:
-        interaction = original.rows_interact(source) or _moved(model, source, task, settings, runs, recorded)
+        interaction = original.rows_interact(source) or _interaction(
+            model, source, task, settings, runs, recorded
+        )
     cases = file if recorded else None
     return Recording(cases=cases, batchable=batching, interaction=interaction, compared=bool(runs))
 
@@ -117,7 +119,7 @@ def _short(task: TaskPlan, example: Example, limit: int | None) -> Example:
     }
 
 
-def _moved(
+def _interaction(
     model: original.OriginalModel,
     source: Source,
     task: TaskPlan,
@@ -125,9 +127,9 @@ def _moved(
     runs: Mapping[str, OriginalRun],
     recorded: Sequence[Case],
 ) -> str:
-    """Why rows must not be joined, as the original's own answers in a batch show it; empty if they may.
+    """Why rows must not be joined, shown by the original's own answers in a batch; empty if they may.
 
-    Also for examples that were not kept as golden cases because noise may decide their answer.
+    Examples that were left out of the golden cases, because noise may decide their answer, count, too.
     """
     noise = tolerance.together(recorded, model.own_noise, model.rounding)
     cases_by_name = {case.name: case for case in recorded}
@@ -224,7 +226,7 @@ def _neighbour(runs: Iterable[OriginalRun], special: Sequence[int] = ()) -> Sequ
 
     Some tokens more than the cases have show as well as the longest text whether padding moves an answer, in
     a fraction of the time. Its last token stays the last, and ``special`` tokens are in it, as in a text that
-    spells them: a model that looks for its end tokens must not find those of another row.
+    spells them: a model that looks for its end tokens must not find another row's.
     """
     widths = {_width(run.rows): run.rows for run in runs}
     longest = widths.get(max(widths, default=0), ())
@@ -239,7 +241,7 @@ def _neighbour(runs: Iterable[OriginalRun], special: Sequence[int] = ()) -> Sequ
     return [cut]
 
 
-def _spelt(source: Source, runs: Iterable[OriginalRun]) -> Sequence[int]:
+def _special_tokens(source: Source, runs: Iterable[OriginalRun]) -> Sequence[int]:
     """Special tokens that a text may spell; tokens at the ends of rows come first."""
     if source.tokenizer_spec.splits_special:
         return ()
@@ -261,7 +263,7 @@ def _batched(
 
     All runs share one batch, for most of the time of a large encoder's build is spent here.
     """
-    long = _neighbour(runs.values(), _spelt(source, runs.values()))
+    long = _neighbour(runs.values(), _special_tokens(source, runs.values()))
     short = {name: run.rows for name, run in runs.items() if _width(run.rows) <= _width(long)}
     if not short:
         return

@@ -25,7 +25,7 @@ MOST = 0.1
 
 
 def tolerance(recorded: Sequence[Case], noise: float = ABSOLUTE, rounding: float = 0.0) -> Tolerance:
-    """Float noise of another kernel or batch, alone and in a batch: what moves more is not joined.
+    """Float noise of another kernel or batch, alone and in a batch: rows that move more are not joined.
 
     Never more than a tenth of the largest number: zeros must not pass for small answers. ``rounding`` is how
     far 8 bits moved the model's answers (``trb optimize``), in proportion to the largest number: noise that

@@ -1,1 +1,1 @@
-"""Source, task, options and recording → ``EndpointPlan``: every rule of what is written."""
+"""Source, task, options and recording → ``EndpointPlan``: all rules for the written files."""

@@ -1,4 +1,4 @@
-"""From a request to an ``EndpointPlan``: what the kinds of endpoints have in common."""
+"""From a request to an ``EndpointPlan``: the common parts of all kinds."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Vendored:
 
 @dataclass(frozen=True, kw_only=True)
 class EndpointPlan:
-    """Everything that is decided of an endpoint, for ``render``."""
+    """All decisions about an endpoint, for ``render``."""
 
     repository: RepositoryPlan
     settings: Settings
@@ -79,7 +79,7 @@ class EndpointKind(Protocol):
     """A module of this package, and an entry in ``KINDS``."""
 
     def prepare(self, request: Request) -> Any:
-        """How a client's inputs become the graph's: what recording and planning both need."""
+        """How a client's inputs become the graph's: used by recording and planning."""
 
     def record(self, request: Request, prepared: Any, original: OriginalModel) -> Recording:
         """The original model's answers."""
@@ -102,7 +102,7 @@ def postprocess_files(task: TaskPlan, name: str, version: int) -> tuple[File, ..
 
 def refuse_batching_options(request: Request, obstacle: str, remedy: str = "leave that option out") -> None:
     """``TrbError`` NOT_BATCHABLE if the user asked for batching, by whichever option."""
-    if option := _asked(request.options):
+    if option := _batching_option(request.options):
         raise TrbError(
             Code.NOT_BATCHABLE,
             f"cannot batch ({option}): {obstacle}",
@@ -111,7 +111,7 @@ def refuse_batching_options(request: Request, obstacle: str, remedy: str = "leav
         )
 
 
-def _asked(options: BuildOptions) -> str:
+def _batching_option(options: BuildOptions) -> str:
     """The option by which the user asks for batching; empty without one."""
     flags = {
         "--batching on": options.batching == "on",
@@ -136,7 +136,9 @@ def measured_obstacle(request: Request, recording: Recording | None) -> str:
         return ""
     if interact := original.rows_interact(request.source):
         return interact
-    if recording is None or (recording.batchable and (recording.compared or _asked(request.options))):
+    if recording is None or (
+        recording.batchable and (recording.compared or _batching_option(request.options))
+    ):
         return ""
     return recording.obstacle or NOT_SHOWN
 

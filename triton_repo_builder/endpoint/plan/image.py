@@ -212,6 +212,6 @@ def _edge(spec: ImageSpec) -> int:
 
 
 def facts_of(spec: ImageSpec) -> tuple[tuple[str, Any], ...]:
-    """For the manifest."""
+    """Facts for the manifest."""
     size = list(spec.size) if spec.size else dict(spec.resize or {})
     return (("preprocessor", spec.kind or spec.file.name), ("image_size", size))

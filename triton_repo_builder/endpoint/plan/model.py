@@ -91,7 +91,7 @@ class ModelPlan:
 
     name: str
     about: str
-    """One line at the head of the file: what this model is for."""
+    """One line at the head of the file: this model's purpose."""
     max_batch_size: int
     input: tuple[TensorPlan, ...]
     output: tuple[TensorPlan, ...]

@@ -252,7 +252,7 @@ def _counted_by_tokenizer(signature: ModelSignature, tokens: TokenSettings) -> b
 def encoded(
     signature: ModelSignature, task: TaskPlan, tokens: TokenSettings
 ) -> tuple[tuple[str, DType], ...]:
-    """Names and types of what the tokenizer gives to the model."""
+    """Names and types of the tokenizer's outputs for the model."""
     if tokens.ragged:
         return ((tensor_names.TOKENS, INT32), *(((tensor_names.TYPES, INT32),) if tokens.types else ()))
     return tuple((spec.name, spec.dtype) for spec in model_inputs(signature, task))

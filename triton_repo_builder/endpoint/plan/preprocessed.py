@@ -53,7 +53,7 @@ def models(
 ) -> RepositoryPlan:
     """File → answer: an ensemble of preprocessing, the model with its head, and post-processing if needed.
 
-    ``dims`` is the shape of what the graph takes for one file.
+    ``dims`` is the shape of the graph's input for one file.
     """
     taken_as = signature.inputs[0]
     outputs = tuple(
@@ -135,7 +135,7 @@ def preprocess_model(
     *,
     batching: bool,
 ) -> ModelPlan:
-    """File → ``output``: what the graph takes for it, and what else is known of it."""
+    """File → ``output``: the graph's input for it, and facts that the graph or post-processing need."""
     instances = settings.preprocess_instances
     assert instances is not None
     size = int(settings.max_batch_size.value) if batching else 0

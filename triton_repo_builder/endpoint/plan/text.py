@@ -114,7 +114,7 @@ def plan(request: Request, prepared: TextEncoding, recording: Recording | None) 
     """Raises ``TrbError`` if the padding or the batching that was asked for is impossible."""
     source, task, options = request.source, request.task, request.options
     batch = source.signature.batch
-    interaction = recording.interaction if recording else _apart_unproven(request, prepared)
+    interaction = recording.interaction if recording else _unproven_interaction(request, prepared)
     if interaction and prepared.fixed.tokens and prepared.fixed.by is FixedBy.PADDING:
         raise usage("padding", f"{options.padding} changes answers: {interaction}", "leave it out")
     gpu = defaults.on_gpu(options, request.machine)
@@ -227,7 +227,7 @@ def _cases(recording: Recording | None, batching: bool) -> CaseFile | None:
     return cases if cases is None or batching else golden.alone(cases)
 
 
-def _apart_unproven(request: Request, prepared: TextEncoding) -> str:
+def _unproven_interaction(request: Request, prepared: TextEncoding) -> str:
     """Why rows must not be joined, as far as the graph alone shows it."""
     source, fixed = request.source, prepared.fixed
     own_length = bool(fixed.tokens) and fixed.by is not FixedBy.PADDING

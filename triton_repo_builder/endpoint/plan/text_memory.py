@@ -1,4 +1,4 @@
-"""Memory of texts on a CPU: what a run of the graph takes, and what keeps it within the machine."""
+"""Memory of texts on a CPU: of one run of the graph, and the settings that keep it within the machine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from triton_repo_builder.endpoint.plan import accelerator
 from triton_repo_builder.endpoint.plan.endpoint import Request
-from triton_repo_builder.endpoint.plan.text_padding import Mode, Padding
+from triton_repo_builder.endpoint.plan.text_padding import Mode, PaddingPlan
 from triton_repo_builder.model.graph import ragged, reader
 from triton_repo_builder.model.graph.parts import Rows
 from triton_repo_builder.model.graph.peak import Peak
@@ -15,7 +15,7 @@ from triton_repo_builder.model.read.options import DEFAULT_MAX_BATCH_SIZE
 LONG = 1024
 """Tokens of a text above which its attention is worth taking in blocks of queries."""
 ARENA = 2
-"""ONNX Runtime takes memory in pieces that double: what it holds is up to twice what a run needs at once."""
+"""ONNX Runtime takes memory in pieces that double: up to twice what a run needs at once."""
 SHARE = 0.8
 """Share of the machine's memory: the weights and everything else need the rest."""
 
@@ -37,8 +37,8 @@ class RunMemory:
     notes: tuple[str, ...] = ()
 
 
-def decide(request: Request, padding: Padding, max_length: int | None, *, gpu: bool) -> RunMemory:
-    """For a CPU; a GPU's memory bounds ``max_batch_size`` instead."""
+def decide(request: Request, padding: PaddingPlan, max_length: int | None, *, gpu: bool) -> RunMemory:
+    """The decision for a CPU; a GPU's memory bounds ``max_batch_size`` instead."""
     if gpu:
         ignored = "--run-tokens has no effect on a GPU, which runs a whole batch at once"
         return RunMemory(notes=(ignored,) if request.options.run_tokens else ())

@@ -1,4 +1,4 @@
-"""How texts of different length become a batch: the axes that the graph has, and what follows for padding."""
+"""How texts of different length become a batch: the axes of the graph decide the padding."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class FixedLength:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Padding:
+class PaddingPlan:
     """The padding of an endpoint."""
 
     mode: Mode
@@ -154,30 +154,30 @@ def decide(
     batching: bool,
     interaction: str,
     gpu: bool,
-) -> Padding:
+) -> PaddingPlan:
     """Raises ``TrbError``. ``interaction``: how rows change each other's answers; empty if they do not."""
     check_front(source, task, options, fixed, batching=batching)
-    option = _wanted(task, options)
+    option = _requested(task, options)
     obstacle = _obstacle(source, task, option, fixed, batching=batching)
     if not obstacle:
         rows, why = _rows(source, task, options, interaction, gpu)
-        return Padding(mode=Mode.RAGGED, fixed=fixed, rows=rows, rows_why=why)
+        return PaddingPlan(mode=Mode.RAGGED, fixed=fixed, rows=rows, rows_why=why)
     if fixed.tokens:
-        return Padding(mode=Mode.FIXED, fixed=fixed, obstacle=obstacle)
+        return PaddingPlan(mode=Mode.FIXED, fixed=fixed, obstacle=obstacle)
     together = batching and option != Mode.REQUEST.value
     if together and task.head is None and (output := raw_outputs.per_token(source)):
         # A client would get an answer as long as another client's text.
         if option == Mode.BATCH.value:
             raise usage("padding", f"output '{output}' is as long as its row", "use --padding rows")
         together = False
-    return Padding(mode=Mode.BATCH if together else Mode.REQUEST, fixed=fixed, obstacle=obstacle)
+    return PaddingPlan(mode=Mode.BATCH if together else Mode.REQUEST, fixed=fixed, obstacle=obstacle)
 
 
 def check_front(
     source: Source, task: TaskPlan, options: BuildOptions, fixed: FixedLength, *, batching: bool
 ) -> None:
     """``TrbError`` if the task needs the ragged front and the graph cannot take it."""
-    option = _wanted(task, options)
+    option = _requested(task, options)
     if not task.encoding.chunks and (not task.post or batching):
         return
     if _obstacle(source, task, option, fixed, batching=batching):
@@ -194,7 +194,7 @@ def _obstacle(source: Source, task: TaskPlan, option: str, fixed: FixedLength, *
     return front_obstacle(source, task, batching, 0 if filled else fixed.tokens)
 
 
-def alone(padding: Padding) -> Padding:
+def alone(padding: PaddingPlan) -> PaddingPlan:
     """The padding for a model that takes one text at a time."""
     return replace(padding, mode=Mode.REQUEST) if padding.mode is Mode.BATCH else padding
 
@@ -215,8 +215,8 @@ def _rows(
     return (Rows.GROUPS, why) if why else (Rows.PACKED, "")
 
 
-def _wanted(task: TaskPlan, options: BuildOptions) -> str:
-    """The option, or what the task sets in its place."""
+def _requested(task: TaskPlan, options: BuildOptions) -> str:
+    """The option, or the task's value in its place."""
     return f"fixed:{task.rules.pad_to}" if task.rules and task.rules.pad_to else options.padding
 
 
@@ -269,12 +269,12 @@ def _refuse(source: Source, task: TaskPlan, obstacle: str, option: str) -> None:
     )
 
 
-def setting(padding: Padding, options: BuildOptions, cannot_batch: str) -> Setting:
+def setting(padding: PaddingPlan, options: BuildOptions, cannot_batch: str) -> Setting:
     """The padding with its reason."""
     return Setting(value=padding.name, why=_why(padding, options, cannot_batch))
 
 
-def _why(padding: Padding, options: BuildOptions, cannot_batch: str) -> Reason:
+def _why(padding: PaddingPlan, options: BuildOptions, cannot_batch: str) -> Reason:
     if padding.mode is Mode.RAGGED:
         if padding.rows is Rows.SINGLE:
             return because(Why.FRONT_SINGLE, reason=padding.rows_why)
@@ -301,9 +301,9 @@ JOINS = {Mode.BATCH: because(Why.PADDED_TOGETHER), Mode.REQUEST: because(Why.EQU
 """Which requests join, if not all of them."""
 
 
-def fallback(padding: Padding, task: TaskPlan, options: BuildOptions) -> tuple[str, ...]:
-    """A note on what replaces the ragged front, if the user did not choose it."""
-    if _wanted(task, options) != Mode.RAGGED.value or padding.mode is Mode.RAGGED:
+def fallback(padding: PaddingPlan, task: TaskPlan, options: BuildOptions) -> tuple[str, ...]:
+    """A note on the replacement of the ragged front, if the user did not choose it."""
+    if _requested(task, options) != Mode.RAGGED.value or padding.mode is Mode.RAGGED:
         return ()
     instead = {
         Mode.FIXED: "rows are padded by the tokenizer",

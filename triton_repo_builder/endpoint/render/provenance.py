@@ -30,8 +30,8 @@ def entry(request: Request, kind: Kind, plan: EndpointPlan, repository: Reposito
 
     ``repository`` is the plan's repository, with shared models under their names.
     """
-    source, endpoint, options = request.source, repository.endpoint, asked(request.options)
-    inputs = [source.file(path) for path in (*source.weights, *_beside(source, kind))]
+    source, endpoint, options = request.source, repository.endpoint, recorded_options(request.options)
+    inputs = [source.file(path) for path in (*source.weights, *_companion_files(source, kind))]
     return VersionEntry(
         task=request.task.name,
         facts=dict((*request.task.facts, *plan.facts, *_optimised(source))),
@@ -57,7 +57,7 @@ def entry(request: Request, kind: Kind, plan: EndpointPlan, repository: Reposito
 
 
 def _tools(kind: Kind) -> dict[str, str]:
-    """Versions of what made the endpoint; its answers are those of this transformers."""
+    """Versions of the libraries that made the endpoint; its answers are those of this transformers."""
     names = ("onnx",) if kind is Kind.TENSOR else ("onnx", "transformers")
     return {"triton_repo_builder": __version__, **{name: metadata.version(name) for name in names}}
 
@@ -72,7 +72,7 @@ def _optimised(source: Source) -> tuple[tuple[str, str], ...]:
     return (("optimised", " + ".join(words)),) if words else ()
 
 
-def _beside(source: Source, kind: Kind) -> tuple[Path, ...]:
+def _companion_files(source: Source, kind: Kind) -> tuple[Path, ...]:
     """The user's files that are read beside the model."""
     files: tuple[Path, ...] = ()
     if kind in (Kind.IMAGE, Kind.IMAGE_AND_TEXT, Kind.AUDIO) and source.preprocessor:
@@ -99,7 +99,7 @@ def origin(options: BuildOptions) -> Origin:
     )
 
 
-def asked(options: BuildOptions) -> dict[str, Any]:
+def recorded_options(options: BuildOptions) -> dict[str, Any]:
     """The recorded options that differ from their defaults, as JSON values."""
     changed = {
         field.name: getattr(options, field.name)

@@ -1,7 +1,7 @@
 """Tokenizer models that are the same are stored once: such a model is called by its content.
 
-The name depends on nothing but what is in the model, so it is the same whichever endpoint is built first,
-and endpoints built on different days find each other's.
+The name depends on the model's content only. So it is the same whichever endpoint is built first, and
+endpoints built on different days share it.
 """
 
 from __future__ import annotations

@@ -219,7 +219,7 @@ def _unnamed(signature: ModelSignature) -> str:
     """
     if foreign := _foreign(signature):
         return f"a tokenizer cannot fill {foreign}, not [batch, tokens]: served as plain tensors"
-    usual_names = input_names.known(signature)
+    usual_names = input_names.recognised_inputs(signature)
     unknown = [spec.name for spec in signature.inputs if spec.name not in usual_names]
     free = [usual for usual in TEXT_INPUTS if usual not in usual_names.values()]
     listed = ", ".join(f"'{name}'" for name in unknown)

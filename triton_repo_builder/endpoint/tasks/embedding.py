@@ -132,7 +132,7 @@ def _pooled(source: Source, names: tuple[str, ...]) -> TensorSpec | None:
 
 
 def _pools_itself(source: Source) -> bool:
-    """Whether ``pooler_output`` is what the model was trained to give: DPR's and SigLIP's are, not BERT's."""
+    """Whether the model was trained to give ``pooler_output``: DPR's and SigLIP's are, not BERT's."""
     if source.signature.output(POOLER) is None:
         return False
     alone = len(source.signature.outputs) == 1
@@ -242,7 +242,7 @@ def _task(
 ) -> TaskPlan:
     """``keep``: values of the embedding; ``skip``: tokens of the prompt, if they are not pooled.
 
-    ``left`` notes what the export left behind.
+    ``left`` notes settings that the export lost.
     """
     width = shape[-1] if shape and isinstance(shape[-1], int) else None
     bind = {"hidden": output} | ({"attention_mask": "attention_mask"} if pooling else {})

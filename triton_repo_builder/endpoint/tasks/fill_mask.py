@@ -101,7 +101,7 @@ def _examples(mask: str) -> tuple[tuple[str, Example], ...]:
     return tuple((name, {"TEXT": (text,)}) for name, text in texts)
 
 
-# What transformers' clean_up_tokenization does, in its order.
+# The replacements of transformers' clean_up_tokenization, in its order.
 CLEAN_UP = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
 
 

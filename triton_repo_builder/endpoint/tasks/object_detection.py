@@ -10,7 +10,7 @@ from triton_repo_builder.endpoint.tasks.support import detections, head_output, 
 from triton_repo_builder.endpoint.tasks.support.detections import Find
 from triton_repo_builder.endpoint.tasks.task import Kind, TaskPlan, architecture
 from triton_repo_builder.model.graph.heads import detection
-from triton_repo_builder.model.graph.heads.detection import Selection
+from triton_repo_builder.model.graph.heads.detection import BoxSelection
 from triton_repo_builder.model.graph.parts import Head
 from triton_repo_builder.model.read.options import BuildOptions, usage
 from triton_repo_builder.model.read.signature import TensorSpec
@@ -43,7 +43,7 @@ class _Form:
     head: str
     find: Find
     bind: dict[str, str]
-    selection: Selection
+    selection: BoxSelection
     names: tuple[str, ...]
 
 
@@ -168,8 +168,8 @@ def _exported(source: Source, options: BuildOptions, export: Export) -> _Form:
 
 def _selection(
     source: Source, options: BuildOptions, count: int, most: int, score: float, overlap: float
-) -> Selection:
-    return Selection(
+) -> BoxSelection:
+    return BoxSelection(
         rows=max(0, source.signature.inputs[0].dims[0]),
         labels=count,
         most=options.top_k or most,

@@ -20,7 +20,7 @@ def fits(source: Source) -> bool:
 
 
 def plan(source: Source, options: BuildOptions) -> TaskPlan:
-    """No head; every output of the graph, and in the golden cases what the original gives.
+    """No head; every output of the graph, and in the golden cases the original's outputs.
 
     ``TrbError`` UNSUPPORTED_MODEL if one is called like the endpoint's input.
     """

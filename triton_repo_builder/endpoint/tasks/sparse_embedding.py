@@ -105,6 +105,6 @@ def _weights(logits: npt.NDArray[Any], pooling: str, twice: bool) -> npt.NDArray
         logged = np.log1p(logged)
     if not len(logged):
         return np.zeros(logits.shape[1])
-    # What float32 cannot tell from 0 is 0 in the served answer, too.
+    # Numbers that float32 cannot tell from 0 are 0 in the served answer, too.
     pooled = logged.max(axis=0) if pooling == "max" else logged.sum(axis=0)
     return np.asarray(pooled.astype(np.float32))

@@ -57,7 +57,7 @@ MOST_ROWS = 128
 Example = Mapping[str, tuple[str, ...]]
 """One row of a request: the texts of each of the endpoint's inputs."""
 Encoded = Mapping[str, Any]
-"""One row for the original model: ``input_ids``, ``token_type_ids``, and what the task's answer needs."""
+"""One row for the original model: ``input_ids``, ``token_type_ids``, other inputs of the answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +91,7 @@ class Encoding:
     """How the front numbers the chunks of an item, if an item may be several rows of the model: by ``tokens``
     or ``rows`` (``model/graph/ragged.py``); empty if it never is."""
     one_run: str = ""
-    """Why all rows of a batch run at once, whatever their lengths; empty if groups of them may."""
+    """Why all rows of a batch must run at once; empty if groups of similar length may."""
     whole: str = ""
     """Shortest possible second text when it is never truncated."""
     probe: str = ""
@@ -116,7 +116,7 @@ class Postprocess:
 
 @dataclass(frozen=True, kw_only=True)
 class OriginalRun:
-    """One item for the original model, and what it answered."""
+    """One item for the original model, and its outputs."""
 
     tokenizer: Any
     """transformers' tokenizer."""
@@ -145,7 +145,7 @@ class TaskPlan:
     encoding: Encoding = Encoding()
     post: Postprocess | None = None
     examples: tuple[tuple[str, Example], ...] = ()
-    """Golden inputs by name; none: those of every single text (``examples.SINGLE``)."""
+    """Golden inputs by name; empty: the single texts of ``examples.SINGLE``."""
     encode: Callable[[Any, Example, int | None], list[Encoded]] | None = None
     """transformers' tokenizer, texts and the limit of tokens → rows; None: the texts as they are."""
     answer: Callable[[OriginalRun], dict[str, npt.NDArray[Any]]] | None = None
@@ -162,9 +162,10 @@ class TaskPlan:
     rules: TokenRules | None = None
     unsure: Callable[[Arrays, float], Collection[str]] | None = None
     """The original's outputs for one row, and the size of float noise → outputs that noise may change wholly:
-    labels and the order of places. None: those of labels with equal ``top_scores``."""
+    labels and the order of places. None: outputs of labels with equal ``top_scores``."""
     loose: Callable[[Arrays, float], float] | None = None
-    """From the same: the share of an answer's many decisions, such as pixels, that noise may change."""
+    """The original's outputs, and the noise → the share of an answer's many decisions, such as pixels, that
+    noise may change."""
 
     @property
     def answers(self) -> tuple[TensorPlan, ...]:
@@ -281,7 +282,7 @@ def token(source: Source, role: str) -> tuple[str, int]:
             return text, int(added[text])
         if isinstance(vocabulary, dict) and text in vocabulary:
             return text, int(vocabulary[text])
-    # A folder without these files: what the tokenizer classes of transformers take.
+    # A folder without these files: the defaults of transformers' tokenizer classes.
     usual = next((text for text in USUAL.get(role, ()) if text in added), "")
     return (usual, int(added[usual])) if usual else ("", -1)
 

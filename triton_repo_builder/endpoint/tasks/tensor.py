@@ -28,10 +28,10 @@ def fits(source: Source) -> bool:
 
 def plan(source: Source, options: BuildOptions) -> TaskPlan:
     """No head. ``outputs`` is empty: they are the graph's own (``tensors`` below)."""
-    return TaskPlan(name=NAME, head=None, outputs=(), reference=_same)
+    return TaskPlan(name=NAME, head=None, outputs=(), reference=_unchanged)
 
 
-def _same(outputs: Arrays, mask: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
+def _unchanged(outputs: Arrays, mask: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
     return dict(outputs)
 
 

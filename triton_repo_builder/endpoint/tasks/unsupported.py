@@ -20,8 +20,8 @@ DECODERS = (
 def refuse(source: Source, task: str | None) -> None:
     """``TrbError`` UNSUPPORTED_MODEL for a graph that generates text.
 
-    An encoder of such a model, or a decoder exported to give token vectors, is none: only what the graph
-    takes and gives counts, and of an architecture's name only that it explains logits [batch, tokens, …].
+    An encoder of such a model, or a decoder exported to give token vectors, passes: the graph's inputs and
+    outputs decide. The name of an architecture only explains logits [batch, tokens, …].
     """
     sign = next((spec.name for spec in source.signature.inputs if _past(spec.name)), "")
     if not sign and empty_cache.generates(source.signature):

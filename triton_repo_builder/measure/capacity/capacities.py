@@ -68,7 +68,7 @@ def read(path: Path, instance: str, objective: Objective) -> tuple[Capacity, ...
 
 
 def _sheet(path: Path, text: str, instance: str, objective: Objective) -> tuple[Capacity, ...]:
-    """Raises ``TrbError`` USAGE, and ``ValueError`` with what is wrong."""
+    """Raises ``TrbError`` USAGE, and ``ValueError`` with the fault."""
     listed: list[Capacity] = []
     seen: set[tuple[str, str]] = set()
     for where, row in sheet.rows(text, COLUMNS):

@@ -1,4 +1,4 @@
-"""Replicas and cost of a load for each capacity: what meets the objective first, then by cost."""
+"""Replicas and cost of a load for each capacity: offers that meet the objective first, then by cost."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Offer:
     replicas: int
     """Replicas that the load alone needs."""
     reserved: int
-    """With headroom, and enough without the spare ones."""
+    """Replicas with headroom, and enough if the spare ones are lost."""
     price: float
     """Price of one replica for an hour."""
     per_hour: float
@@ -46,7 +46,7 @@ class Offer:
 
 
 def offers(capacities: Sequence[Capacity], prices: Prices, load: Load) -> tuple[Offer, ...]:
-    """All of them in the order of the advice. Raises ``TrbError`` USAGE for a machine without a price."""
+    """All offers in the order of the advice. Raises ``TrbError`` USAGE for a machine without a price."""
     priced = [_offer(capacity, prices, load) for capacity in capacities]
     return tuple(sorted(priced, key=lambda offer: (not offer.meets, offer.reserved_per_hour, offer.per_hour)))
 
@@ -80,5 +80,5 @@ def _offer(capacity: Capacity, prices: Prices, load: Load) -> Offer:
 
 
 def _ceil(value: float) -> int:
-    """Up to the next whole number, but for what floating point added."""
+    """Up to the next whole number, ignoring rounding errors."""
     return max(1, math.ceil(value - 1e-9))

@@ -1,8 +1,8 @@
 """Latency of a fleet by simulation of one replica after the other.
 
-Requests go to the replicas by chance, so what reaches one of them is a Poisson stream of its own, and
-a few replicas show what a million do: 10⁶ requests/s cost no more to simulate than 10³. A balancer that knows
-which replica is idle does better than this.
+Requests go to the replicas by chance. So each replica gets a Poisson stream of its own, and a few replicas
+stand for a million: 10⁶ requests/s cost no more to simulate than 10³. A balancer that knows which replica is
+idle does better than this.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HOURS, MOMENT = 24, 10
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """A load, and what answers it."""
+    """A load, and the fleet that answers it."""
 
     pattern: str
     rps: float
@@ -63,7 +63,7 @@ class Prediction:
 
 
 def predict(service: Service, scenario: Scenario, replicas: int) -> Prediction:
-    """With so many replicas, or as an autoscaler runs them. Raises ``TrbError`` USAGE."""
+    """Latencies of this many replicas, or of an autoscaler's replicas. Raises ``TrbError`` USAGE."""
     load = arrivals.rates(scenario.pattern, scenario.rps, WARMUP + SECONDS, scenario.seed)
     if scenario.scaling:
         running = arrivals.replicas(load, service.per_second, scenario.scaling)

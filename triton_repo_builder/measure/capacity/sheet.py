@@ -70,7 +70,7 @@ def _clean(cell: str) -> str:
 
 
 def _printable(cell: str) -> str:
-    """Refuse what would break the table that shows it, or a terminal."""
+    """Refuse a text that would break the printed table, or a terminal."""
     if any(unicodedata.category(char) in ("Cc", "Cs") and char not in "\t\r\n" for char in cell):
         raise ValueError(f"has a cell with control characters: {cell!r:.40}")
     return " ".join(cell.split())

@@ -22,7 +22,7 @@ NEVER = float("inf")
 
 @dataclass
 class _Execution:
-    """Requests that a stage computes together; not frozen: ``left`` is what remains to be done."""
+    """Requests that a stage computes together; not frozen: ``left`` is the remaining work."""
 
     left: float
     replica: int
@@ -69,7 +69,7 @@ class _Machine:
         following, count = 0, len(due)
         while following < count or self._running or self._timers:
             speed = self._speed()
-            first = min(self._running, key=_left, default=None)
+            first = min(self._running, key=_remaining, default=None)
             end = self._now + first.left / speed if first else NEVER
             arrival = due[following] if following < count else NEVER
             timer = min(self._timers.values(), default=NEVER)
@@ -98,7 +98,7 @@ class _Machine:
         threads = sum(execution.threads for execution in self._running)
         share = min(1.0, cores / threads if threads else 1.0)
         computing = sum(execution.threads for execution in self._running if execution.stage == self._main)
-        # Of the slowest model's threads those that have a core now: the others wait, and slow nobody down.
+        # Threads of the slowest model that have a core now: the others wait, and slow nobody down.
         others = min(1.0, max(0.0, computing * share - 1) / (cores - 1)) if cores > 1 else 0.0
         return share / (1 + (self._service.contention - 1) * others)
 
@@ -134,7 +134,7 @@ class _Machine:
             self._running.append(_Execution(left=overhead, replica=0, stage=after, requests=batch, threads=1))
 
     def _start(self, replica: int, number: int, *, late: bool = False) -> None:
-        """Triton's dynamic batcher: an instance that is free takes what waits, or waits for more."""
+        """Triton's dynamic batcher: a free instance takes the waiting requests, or waits for more."""
         stage, queue = self._stages[number], self._queues[replica][number]
         while queue and self._free[replica][number]:
             if len(queue) < stage.max_batch and stage.delay_ms and stage.max_batch > 1:
@@ -167,5 +167,5 @@ def _answering(service: Service, servers: int) -> int:
     return max(1, service.cores - used) if service.cores else 0
 
 
-def _left(execution: _Execution) -> float:
+def _remaining(execution: _Execution) -> float:
     return execution.left

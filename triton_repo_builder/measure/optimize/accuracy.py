@@ -17,7 +17,7 @@ import numpy.typing as npt
 Answer = Mapping[str, npt.NDArray[Any]]
 
 LOWEST = 3.0
-"""The 1 % quantile of a cosine may fall by so many times what the mean may: one odd text sets the worst."""
+"""Allowed fall of a cosine's 1 % quantile, as a multiple of the mean's: one odd text sets the worst."""
 CHANGE = 20.0
 """A probability may change by so many times what agreement may fall."""
 FEW = 8

@@ -1,8 +1,8 @@
 """Examples with the right answer: how good a step is at its task, not only how near the original.
 
-A line of the file is a JSON object: the endpoint's inputs, and what is right. ``label`` gives accuracy and
-F1, ``score`` of two texts Spearman's correlation, ``relevance`` of a query's documents nDCG, ``entities``
-F1, ``answer`` to a question exact match and F1.
+A line of the file is a JSON object: the endpoint's inputs, and the right answer. ``label`` gives accuracy and
+F1, ``score`` of two texts Spearman's correlation, ``relevance`` of a query's documents nDCG, ``entities`` F1,
+``answer`` to a question exact match and F1.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from triton_repo_builder.endpoint.tasks.task import Example, TaskPlan
 from triton_repo_builder.measure.bench.load import texts as corpus
 from triton_repo_builder.measure.optimize import quality
 from triton_repo_builder.measure.optimize.accuracy import Answer
-from triton_repo_builder.measure.optimize.samples import Samples
+from triton_repo_builder.measure.optimize.samples import SampleSet
 
 Ask = Callable[[Example], Answer]
 """A model's answer to one example. Raises ``TrbError``."""
@@ -64,7 +64,7 @@ def read(file: Path, task: TaskPlan) -> Labelled:
     return Labelled(file=file, count=len(lines), measure=lambda ask: form.measure(ask, lines))
 
 
-def measured(examples: Labelled | None, samples: Samples, model: OriginalModel) -> dict[str, float]:
+def measured(examples: Labelled | None, samples: SampleSet, model: OriginalModel) -> dict[str, float]:
     """A model's results on the examples, by measure; empty without examples. Raises ``TrbError``."""
     if examples is None or samples.ask is None:
         return {}
@@ -73,7 +73,7 @@ def measured(examples: Labelled | None, samples: Samples, model: OriginalModel) 
 
 @dataclass(frozen=True, kw_only=True)
 class _Form:
-    """One form of lines: the field of what is right, its inputs, an example, and how it is measured."""
+    """One form of lines: the field of the right answer, its inputs, an example, and its measure."""
 
     right: str
     valid: Callable[[Any], bool]

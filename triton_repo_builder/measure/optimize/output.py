@@ -60,7 +60,7 @@ def write(outcome: Outcome, output: Path, folder: Path) -> None:
     outcome.path.rename(whole / MODEL)
     if data.exists():
         data.rename(whole / data.name)
-    for file, name in beside(outcome.source):
+    for file, name in companion_files(outcome.source):
         (whole / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, whole / name)
     (whole / recipe.FILE).write_text(_text({"steps": [step.as_json() for step in outcome.steps]}))
@@ -74,7 +74,7 @@ def write(outcome: Outcome, output: Path, folder: Path) -> None:
     whole.rename(output)
 
 
-def beside(source: Source) -> list[tuple[Path, str]]:
+def companion_files(source: Source) -> list[tuple[Path, str]]:
     """The files beside the model, but weights, and their names in the new folder."""
     weights = {path.resolve() for path in source.weights}
     beside_by_name: dict[str, Path] = {}

@@ -14,7 +14,7 @@ PRUNE, FUSE, FP16, INT8 = "prune", "fuse", "fp16", "int8"
 NAMES = (PRUNE, FUSE, FP16, INT8)
 PER_CHANNEL, STATIC = "per-channel", "static"
 HOWS = (PER_ROW, PER_CHANNEL, STATIC, "dynamic")
-"""Ways to int8: ours, and those of ONNX Runtime's quantisers."""
+"""Ways to int8: ours, and the ways of ONNX Runtime's quantisers."""
 FILE = "recipe.json"
 
 

@@ -15,7 +15,7 @@ from triton_repo_builder.endpoint.plan import defaults
 from triton_repo_builder.measure.optimize import accuracy, labelled, recipe, samples, search, speed, steps
 from triton_repo_builder.measure.optimize.accuracy import Accuracy
 from triton_repo_builder.measure.optimize.recipe import RecipeStep
-from triton_repo_builder.measure.optimize.samples import Samples
+from triton_repo_builder.measure.optimize.samples import SampleSet
 from triton_repo_builder.measure.optimize.search import Judged, Progress
 from triton_repo_builder.measure.optimize.speed import Speed
 from triton_repo_builder.model.graph import isolated, memory, prune, weights
@@ -64,7 +64,7 @@ class Outcome:
 
     source: Source
     task: str
-    samples: Samples
+    samples: SampleSet
     lines: tuple[Measured, ...]
     """The original first."""
     steps: tuple[RecipeStep, ...]

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.endpoint.golden import audio, image, input_sizes, media, text
 from triton_repo_builder.endpoint.golden import tensor as golden_tensor
-from triton_repo_builder.endpoint.golden.input_sizes import Sizes
+from triton_repo_builder.endpoint.golden.input_sizes import AxisSizes
 from triton_repo_builder.endpoint.golden.original import OriginalModel
 from triton_repo_builder.endpoint.plan import text as text_plan
 from triton_repo_builder.endpoint.plan.kinds import KINDS
@@ -40,7 +40,7 @@ SEED = 7919
 
 
 @dataclass(frozen=True, kw_only=True)
-class Samples:
+class SampleSet:
     """Inputs by which a candidate is judged."""
 
     count: int
@@ -60,7 +60,7 @@ class Samples:
         return self.answer(model, self.count)
 
 
-def of(requested: Requested, file: Path | None) -> Samples:
+def of(requested: Requested, file: Path | None) -> SampleSet:
     """The samples of this model. Raises ``TrbError`` if there are none of its kind."""
     if requested.kind is Kind.TEXT:
         return _texts(requested, file)
@@ -89,18 +89,18 @@ def source_of(source: Source, path: Path) -> Source:
     return replace(source, skeleton=read, signature=reader.signature(read), checksums={})
 
 
-def _texts(requested: Requested, file: Path | None) -> Samples:
+def _texts(requested: Requested, file: Path | None) -> SampleSet:
     request = requested.request
     source, task = request.source, request.task
     prepared = text_plan.prepare(request)
     settings = text_plan.recording_settings(prepared)
     tokenizer = text.library(source)
     encoded = [
-        (example, encoded_rows)
+        (example, row_group)
         for example in examples(task, file)
-        if (encoded_rows := text.encoded(task, tokenizer, example, settings.max_length)) is not None
+        if (row_group := text.encoded(task, tokenizer, example, settings.max_length)) is not None
     ]
-    fitting, rows = [example for example, _ in encoded], [encoded_rows for _, encoded_rows in encoded]
+    fitting, rows = [example for example, _ in encoded], [row_group for _, row_group in encoded]
     if not rows:
         raise TrbError(
             Code.USAGE,
@@ -137,7 +137,7 @@ def _texts(requested: Requested, file: Path | None) -> Samples:
         return [text.feeds(source, text.tensors([row], settings)) for row in by_length[::step][:count]]
 
     about = str(file) if file else "shipped corpus of several languages"
-    return Samples(count=len(rows), about=about, answer=answer, batch=batch, singles=singles, ask=ask)
+    return SampleSet(count=len(rows), about=about, answer=answer, batch=batch, singles=singles, ask=ask)
 
 
 def examples(task: TaskPlan, file: Path | None) -> list[Example]:
@@ -157,13 +157,11 @@ def _example(task: TaskPlan, lines: Sequence[str], number: int) -> Example:
         return stated
     example = dict(task.examples[0][1]) if task.examples else {}
     values: dict[str, tuple[str, ...]] = {}
-    for place, text_input in enumerate(task.texts):
-        if text_input.several and text_input.name in example:
-            values[text_input.name] = tuple(example[text_input.name])
-        elif not text_input.optional:
-            values[text_input.name] = (
-                _with_probe(lines[(number + place) % len(lines)], task.encoding.probe),
-            )
+    for place, field in enumerate(task.texts):
+        if field.several and field.name in example:
+            values[field.name] = tuple(example[field.name])
+        elif not field.optional:
+            values[field.name] = (_with_probe(lines[(number + place) % len(lines)], task.encoding.probe),)
     return values
 
 
@@ -176,13 +174,9 @@ def _stated(task: TaskPlan, line: str) -> Example | None:
     except ValueError:
         return None
     lists = {name: value if isinstance(value, list) else [value] for name, value in stated.items()}
-    needed = {text_input.name for text_input in task.texts if not text_input.optional}
+    needed = {field.name for field in task.texts if not field.optional}
     texts = all(isinstance(text, str) for values in lists.values() for text in values)
-    if (
-        texts
-        and all(lists.values())
-        and needed <= set(lists) <= {text_input.name for text_input in task.texts}
-    ):
+    if texts and all(lists.values()) and needed <= set(lists) <= {field.name for field in task.texts}:
         return {name: tuple(values) for name, values in lists.items()}
     raise TrbError(
         Code.USAGE,
@@ -193,7 +187,7 @@ def _stated(task: TaskPlan, line: str) -> Example | None:
 
 
 def _with_probe(line: str, probe: str) -> str:
-    """With the mask token in place of the middle word, for a task that needs one."""
+    """The text with the mask token in place of the middle word, for a task that needs one."""
     if not probe or probe in line:
         return line
     words = line.split()
@@ -201,23 +195,20 @@ def _with_probe(line: str, probe: str) -> str:
     return " ".join(words)
 
 
-def _files(requested: Requested) -> Samples:
+def _files(requested: Requested) -> SampleSet:
     """Shipped images or sounds; images mirrored, too."""
     request = requested.request
     source, task = request.source, request.task
     prepared: Any = KINDS[requested.kind].prepare(request)
     if requested.kind is Kind.IMAGE:
-        media_files = image.given_images(prepared.spec, prepared.layout)
+        shipped = image.sample_images(prepared.spec, prepared.layout)
         columns = -2 if prepared.layout == "NHWC" else -1
-        values = [*media_files.values, *(np.flip(value, columns) for value in media_files.values)]
-        sizes, about = np.concatenate([media_files.sizes, media_files.sizes]), "shipped images, also mirrored"
+        values = [*shipped.values, *(np.flip(value, columns) for value in shipped.values)]
+        sizes, about = np.concatenate([shipped.sizes, shipped.sizes]), "shipped images, also mirrored"
     else:
-        media_files = audio.given_sounds(prepared.spec)
-        values = [*media_files.values, *(value[..., ::-1] for value in media_files.values)]
-        sizes, about = (
-            np.concatenate([media_files.sizes, media_files.sizes]),
-            "shipped sounds, also backwards",
-        )
+        shipped = audio.sample_sounds(prepared.spec)
+        values = [*shipped.values, *(value[..., ::-1] for value in shipped.values)]
+        sizes, about = np.concatenate([shipped.sizes, shipped.sizes]), "shipped sounds, also backwards"
     spec = source.signature.inputs[0]
 
     def answer(model: OriginalModel, most: int) -> list[Answer]:
@@ -233,20 +224,20 @@ def _files(requested: Requested) -> Samples:
     def singles(count: int) -> list[Feeds]:
         return [{spec.name: value[None].astype(spec.dtype.numpy)} for value in values[:count]]
 
-    return Samples(count=len(values), about=about, answer=answer, batch=batch, singles=singles)
+    return SampleSet(count=len(values), about=about, answer=answer, batch=batch, singles=singles)
 
 
-def _tensors(source: Source) -> Samples:
+def _tensors(source: Source) -> SampleSet:
     """Generated numbers of the size that the model takes."""
     specs = source.signature.inputs
 
-    def feeds(size: Sizes, seed: int) -> Feeds:
+    def feeds(size: AxisSizes, seed: int) -> Feeds:
         tensors = golden_tensor.generated(specs, size, SEED * (seed + 1))
         return {name: golden_tensor.feed(tensor) for name, tensor in tensors.items()}
 
-    taken: list[Sizes] = []
+    taken: list[AxisSizes] = []
 
-    def size_of(model: OriginalModel) -> Sizes:
+    def size_of(model: OriginalModel) -> AxisSizes:
         for size in () if taken else input_sizes.tries(source):
             try:
                 model.run(None, feeds(size, 0))
@@ -281,4 +272,4 @@ def _tensors(source: Source) -> Samples:
     def singles(count: int) -> list[Feeds]:
         return [feeds(taken[0], seed) for seed in range(min(count, GENERATED))]
 
-    return Samples(count=GENERATED, about="generated numbers", answer=answer, batch=batch, singles=singles)
+    return SampleSet(count=GENERATED, about="generated numbers", answer=answer, batch=batch, singles=singles)

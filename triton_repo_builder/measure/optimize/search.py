@@ -1,4 +1,4 @@
-"""The int8 that is fastest of those that pass: ways first, then products that stay in float."""
+"""The fastest int8 that passes the gate: ways first, then products that stay in float."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHARES = (0.125, 0.25, 0.5)
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """A candidate with what was measured of it."""
+    """A candidate with its measurements."""
 
     step: RecipeStep
     path: Path
@@ -114,7 +114,7 @@ def _with_floats(
 ) -> list[Judged]:
     """More and more of the products in float, the most sensitive first, until one passes."""
     losses: dict[tuple[str, ...], float] = {}
-    # Half of what is left is for the candidates themselves.
+    # Half of the remaining time is for the candidates themselves.
     end = time.monotonic() + (deadline - time.monotonic()) / 2
     for number, unit in enumerate(units):
         if time.monotonic() > end:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from triton_repo_builder.endpoint.golden import original
 from triton_repo_builder.endpoint.golden.original import OriginalModel
 from triton_repo_builder.measure.bench.measure import cpu
-from triton_repo_builder.measure.optimize.samples import Feeds, Samples
+from triton_repo_builder.measure.optimize.samples import Feeds, SampleSet
 from triton_repo_builder.model.read.source import Source
 
 BATCHES = (1, 16)
@@ -28,7 +28,7 @@ LEAN = 1 << 30
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gain:
+class SpeedGain:
     """How many times as fast one file is as another, from runs in turns."""
 
     low: float
@@ -38,16 +38,16 @@ class Gain:
     """``low`` to ``high`` is the 95 % interval of the median."""
 
     @classmethod
-    def of(cls, ratios: Sequence[float]) -> Gain:
+    def of(cls, ratios: Sequence[float]) -> SpeedGain:
         """The gain from the ratios of rounds, by order statistics: with few rounds, the whole range."""
         ordered = sorted(ratios)
         out = max(0, int(len(ordered) / 2 - 0.98 * len(ordered) ** 0.5))
         middle = statistics.median(ordered)
         return cls(low=ordered[out], middle=middle, high=ordered[-1 - out])
 
-    def times(self, factor: float) -> Gain:
+    def times(self, factor: float) -> SpeedGain:
         """The gain with every ratio multiplied."""
-        return Gain(low=self.low * factor, middle=self.middle * factor, high=self.high * factor)
+        return SpeedGain(low=self.low * factor, middle=self.middle * factor, high=self.high * factor)
 
     @property
     def ratio(self) -> float:
@@ -62,7 +62,7 @@ class Speed:
 
     latency: dict[int, float]
     original: dict[int, float]
-    gains: dict[int, Gain] = field(default_factory=dict)
+    gains: dict[int, SpeedGain] = field(default_factory=dict)
     """By batch size; empty for the original."""
     apart: bool = False
     """Whether it is served row by row, since rows of a batch change each other's answers."""
@@ -76,15 +76,15 @@ class Speed:
         return 1000 * size / self.latency[size]
 
     @property
-    def gain(self) -> Gain:
-        """Against the original, both as they are served.
+    def gain(self) -> SpeedGain:
+        """Speed against the original, both as they are served.
 
-        In the same batch if both are batched. A file that is served row by row is compared with the original
-        in the batch in which that is fastest: of a small model that may be a single row, and to compare with
-        a slow batch would claim a gain that nobody sees.
+        Both run in the same batch if both are batched. A file that is served row by row is compared with the
+        original in the original's fastest batch. For a small model that may be a single row, and a comparison
+        with a slow batch would claim a gain that nobody sees.
         """
         if not self.gains:
-            return Gain(low=1.0, middle=1.0, high=1.0)
+            return SpeedGain(low=1.0, middle=1.0, high=1.0)
         if not self.apart:
             return self.gains[max(self.gains)]
         rows = {size: ms / size for size, ms in self.original.items()}
@@ -102,21 +102,23 @@ def load(source: Source) -> OriginalModel:
 
 
 def measure(
-    baseline: OriginalModel, candidate: OriginalModel, samples: Samples, *, batch: bool, apart: bool = False
+    baseline: OriginalModel, candidate: OriginalModel, samples: SampleSet, *, batch: bool, apart: bool = False
 ) -> Speed:
     """Medians of runs in turns; without ``batch``, of single rows only."""
     latency: dict[int, float] = {}
     other: dict[int, float] = {}
-    gains: dict[int, Gain] = {}
+    gains: dict[int, SpeedGain] = {}
     with _watched() as others:
         for size in BATCHES if batch else BATCHES[:1]:
-            before, after = _both(baseline, candidate, samples.batch(size))
+            before, after = _times(baseline, candidate, samples.batch(size))
             other[size], latency[size] = statistics.median(before), statistics.median(after)
-            gains[size] = Gain.of([first / second for first, second in zip(before, after, strict=True)])
+            gains[size] = SpeedGain.of([first / second for first, second in zip(before, after, strict=True)])
     return Speed(latency=latency, original=other, gains=gains, apart=apart, others=max(others))
 
 
-def _both(baseline: OriginalModel, candidate: OriginalModel, feeds: Feeds) -> tuple[list[float], list[float]]:
+def _times(
+    baseline: OriginalModel, candidate: OriginalModel, feeds: Feeds
+) -> tuple[list[float], list[float]]:
     """Milliseconds of both in each round. They take turns in who is first, which finds other caches."""
     models = (baseline, candidate)
     for model in models:

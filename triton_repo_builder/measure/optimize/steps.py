@@ -16,7 +16,7 @@ import numpy as np
 from triton_repo_builder.base import text
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.measure.optimize.recipe import FP16, FUSE, PRUNE, STATIC, RecipeStep
-from triton_repo_builder.measure.optimize.samples import Samples
+from triton_repo_builder.measure.optimize.samples import SampleSet
 from triton_repo_builder.model.graph import per_row, prune, reader, weights
 from triton_repo_builder.model.read import skeleton
 from triton_repo_builder.model.read.signature import PER_ROW
@@ -24,10 +24,10 @@ from triton_repo_builder.model.read.signature import PER_ROW
 CALIBRATED = 32
 """Samples whose activations set the scales of static quantisation."""
 OPSET_OF_AXES = 13
-"""From which on DequantizeLinear takes a scale for each channel."""
+"""Opset from which on DequantizeLinear takes a scale for each channel."""
 
 
-def apply(step: RecipeStep, before: Path, after: Path, samples: Samples) -> None:
+def apply(step: RecipeStep, before: Path, after: Path, samples: SampleSet) -> None:
     """Write ``after``. Raises ``TrbError`` UNSUPPORTED_MODEL if the step has nothing to do or fails."""
     if step.how == PER_ROW:
         products = per_row.quantise(skeleton.read(before), after, excluded=step.excluded)
@@ -38,7 +38,7 @@ def apply(step: RecipeStep, before: Path, after: Path, samples: Samples) -> None
         if not prune.cut(skeleton.read(before), after).any:
             raise nothing(step, before, "no head of attention and no neuron is zero")
         return
-    run: Callable[[RecipeStep, Path, Path, Samples], None]
+    run: Callable[[RecipeStep, Path, Path, SampleSet], None]
     run = {FUSE: _fuse, FP16: _half, STATIC: _static}.get(step.how or step.name, _dynamic)
     try:
         with _quiet():
@@ -56,7 +56,7 @@ def nothing(step: RecipeStep, path: Path, why: str) -> TrbError:
     )
 
 
-def _fuse(step: RecipeStep, before: Path, after: Path, samples: Samples) -> None:
+def _fuse(step: RecipeStep, before: Path, after: Path, samples: SampleSet) -> None:
     from onnxruntime.transformers import optimizer
 
     model = optimizer.optimize_model(str(before), model_type="bert", opt_level=0, use_gpu=False)
@@ -65,11 +65,11 @@ def _fuse(step: RecipeStep, before: Path, after: Path, samples: Samples) -> None
     model.save_model_to_file(str(after))
 
 
-def _half(step: RecipeStep, before: Path, after: Path, samples: Samples) -> None:
+def _half(step: RecipeStep, before: Path, after: Path, samples: SampleSet) -> None:
     weights.halve(before, after)
 
 
-def _dynamic(step: RecipeStep, before: Path, after: Path, samples: Samples) -> None:
+def _dynamic(step: RecipeStep, before: Path, after: Path, samples: SampleSet) -> None:
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     quantize_dynamic(before, after, per_channel=step.how != "dynamic", weight_type=QuantType.QInt8)
@@ -90,7 +90,7 @@ def _prepared(before: Path, prepared: Path) -> Path:
     return prepared
 
 
-def _static(step: RecipeStep, before: Path, after: Path, samples: Samples) -> None:
+def _static(step: RecipeStep, before: Path, after: Path, samples: SampleSet) -> None:
     from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
 
     prepared = after.with_name(f"prepared-{after.name}")
@@ -113,7 +113,7 @@ def _static(step: RecipeStep, before: Path, after: Path, samples: Samples) -> No
 class _Reader:
     """onnxruntime.quantization.CalibrationDataReader, which is asked until it gives None."""
 
-    def __init__(self, samples: Samples) -> None:
+    def __init__(self, samples: SampleSet) -> None:
         self._feeds: Iterator[Mapping[str, Any]] = iter(samples.singles(CALIBRATED))
 
     def get_next(self) -> Mapping[str, Any] | None:
@@ -122,7 +122,7 @@ class _Reader:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """The tools print and warn on their own; what they fail at is raised."""
+    """The tools print and warn on their own; their errors are raised."""
     level = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:

@@ -20,7 +20,7 @@ PASSES = (
     "QuantizeLinear",
     "DequantizeLinear",
 )
-"""Operators that change no number, but for the steps of static int8, which writes them behind every other."""
+"""Operators that copy numbers. Static int8 puts its quantisation steps behind every operator."""
 Makers = Mapping[str, onnx.NodeProto]
 
 
@@ -29,12 +29,12 @@ def made_by(graph: onnx.GraphProto, outputs: set[str]) -> dict[str, str]:
     makers = {name: node for node in graph.node for name in node.output}
     sources = {output: _maker(makers, output) for output in outputs & set(makers)}
     return {
-        name: _spelt_out(node, makers) or node.op_type for name, node in sources.items() if node is not None
+        name: _decomposed(node, makers) or node.op_type for name, node in sources.items() if node is not None
     }
 
 
 def _maker(makers: Makers, name: str) -> onnx.NodeProto | None:
-    """The node that computes a tensor, None for what is given."""
+    """The node that computes a tensor; None for inputs and initializers."""
     node = makers.get(name)
     for _ in makers:  # a damaged graph may be a circle
         if node is None or node.op_type not in PASSES or not node.input or node.input[0] not in makers:
@@ -43,14 +43,14 @@ def _maker(makers: Makers, name: str) -> onnx.NodeProto | None:
     return node
 
 
-def _spelt_out(node: onnx.NodeProto, makers: Makers) -> str:
+def _decomposed(node: onnx.NodeProto, makers: Makers) -> str:
     """``Softmax`` or ``Sigmoid`` where the graph has it in its parts; else empty."""
     if node.op_type == "Reciprocal" and node.input:
-        return "Sigmoid" if _one_and_exp(_maker(makers, node.input[0]), makers) else ""
+        return "Sigmoid" if _is_one_plus_exp(_maker(makers, node.input[0]), makers) else ""
     if node.op_type not in ("Div", "Mul") or len(node.input) != 2:
         return ""
     above, below = (_maker(makers, name) for name in node.input)
-    if node.op_type == "Mul":  # by the reciprocal of what it is divided by, on either side
+    if node.op_type == "Mul":  # by the reciprocal of the divisor, on either side
         if above is not None and above.op_type == "Reciprocal":
             above, below = below, above
         if below is None or below.op_type != "Reciprocal" or not below.input:
@@ -60,10 +60,10 @@ def _spelt_out(node: onnx.NodeProto, makers: Makers) -> str:
         return ""
     if below.op_type == "ReduceSum" and above is not None and above.op_type == "Exp":
         return "Softmax" if _maker(makers, below.input[0]) is above else ""
-    return "Sigmoid" if above is None and _one_and_exp(below, makers) else ""
+    return "Sigmoid" if above is None and _is_one_plus_exp(below, makers) else ""
 
 
-def _one_and_exp(node: onnx.NodeProto | None, makers: Makers) -> bool:
+def _is_one_plus_exp(node: onnx.NodeProto | None, makers: Makers) -> bool:
     """Whether a node adds ``exp(-x)`` to a constant. In every known form that constant is 1."""
     if node is None or node.op_type != "Add":
         return False

@@ -54,17 +54,15 @@ def _constants(model: onnx.ModelProto, constants: Iterable[InputConstant]) -> No
         _drop(model.graph, constant.name)
         value = np.array(constant.value, constant.dtype.numpy)
         value = value if constant.scalar else value.reshape(1)
-        tensor = f"{prefix}{constant.name}" if constant.rows_of else constant.name
-        model.graph.initializer.append(numpy_helper.from_array(value, tensor))
+        name = f"{prefix}{constant.name}" if constant.rows_of else constant.name
+        model.graph.initializer.append(numpy_helper.from_array(value, name))
         if constant.rows_of:
-            first = numpy_helper.from_array(np.zeros(1, np.int64), f"{tensor}/first")
+            first = numpy_helper.from_array(np.zeros(1, np.int64), f"{name}/first")
             model.graph.initializer.append(first)
             nodes += [
-                helper.make_node("Shape", [constant.rows_of], [f"{tensor}/shape"], f"{tensor}/shape"),
-                helper.make_node(
-                    "Gather", [f"{tensor}/shape", first.name], [f"{tensor}/rows"], f"{tensor}/rows"
-                ),
-                helper.make_node("Expand", [tensor, f"{tensor}/rows"], [constant.name], f"{tensor}/filled"),
+                helper.make_node("Shape", [constant.rows_of], [f"{name}/shape"], f"{name}/shape"),
+                helper.make_node("Gather", [f"{name}/shape", first.name], [f"{name}/rows"], f"{name}/rows"),
+                helper.make_node("Expand", [name, f"{name}/rows"], [constant.name], f"{name}/filled"),
             ]
     _put_first(model, nodes)
 

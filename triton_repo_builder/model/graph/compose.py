@@ -46,7 +46,7 @@ def compose(
     if front is not None:
         # Before the head, which may use the front's outputs.
         before = onnx.parser.parse_graph(front.text)
-        # What the loop shares is renamed there.
+        # The loop renames the tensors that it shares.
         reserved = {value.name for value in (*before.input, *before.output)} - {*GROUP_SHARED}
         reserved |= {ROW_LENGTHS} if front.packed else set()
         names.make_room(model.graph, reserved - names.inputs(model.graph))
@@ -71,7 +71,7 @@ def compose(
 
 
 def _loop(model: onnx.ModelProto, head: Head | None, front: Front, path: Path) -> None:
-    """A head that needs what the front makes is run with each group; any other once, after the loop."""
+    """A head that needs outputs of the front is run with each group; any other once, after the loop."""
     inside = head is not None and not {"attention_mask", "input_ids"}.isdisjoint(head.bind.values())
     if head is not None and inside:
         _append(model, head, path)
@@ -160,8 +160,8 @@ def _append(model: onnx.ModelProto, head: Head, path: Path) -> None:
 def _keep_rows(graph: onnx.GraphProto) -> None:
     """If the user's graph states how many rows an output has, the head's outputs have as many.
 
-    That is what config.pbtxt states, and Triton compares it with what ONNX Runtime infers: what the graph
-    said of its outputs must not be lost when they are outputs no more.
+    That is what config.pbtxt states, and Triton compares it with what ONNX Runtime infers: the graph's stated
+    output shapes must stay when these tensors are no longer outputs.
     """
     typed = {value.name for value in (*graph.input, *graph.value_info)}
     for value in graph.output:

@@ -91,7 +91,7 @@ def _bodies(node: onnx.NodeProto) -> list[onnx.GraphProto]:
 
 
 def _spread(nodes: Sequence[onnx.NodeProto], start: set[str]) -> set[str]:
-    """The names whose values depend on those of ``start``; sizes do not."""
+    """The names whose values depend on the tensors of ``start``; sizes do not."""
     reached, before = set(start), -1
     while len(reached) != before:  # more than once only around loops: nodes are in order
         before = len(reached)

@@ -24,7 +24,10 @@ def fault(model: onnx.ModelProto) -> str:
     """Why the model's functions cannot be followed; empty if they can."""
     if not model.functions:
         return ""
-    calls = {_key(function): Counter(map(_called, walk.below(function.node))) for function in model.functions}
+    calls = {
+        _key(function): Counter(map(_called, walk.with_subgraphs(function.node)))
+        for function in model.functions
+    }
     sizes: dict[Key, int] = {}
     for key in calls:
         if not _measure(key, calls, sizes):

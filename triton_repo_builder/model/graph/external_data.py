@@ -44,7 +44,7 @@ def moved(model: onnx.ModelProto, location: str) -> bytes:
 
 
 def _entries(model: onnx.ModelProto) -> Iterator[onnx.StringStringEntryProto]:
-    """Where each tensor with data in another file says which."""
+    """The location of each tensor with data in another file."""
     for tensor in walk.tensors(model):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             yield from (entry for entry in tensor.external_data if entry.key == "location")

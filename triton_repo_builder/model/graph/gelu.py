@@ -60,7 +60,7 @@ class _Graph:
 
 
 def approximate(graph: onnx.GraphProto, prefix: str) -> set[str]:
-    """Rewrite each Gelu of the graph itself, not of its subgraphs; the names of what they give.
+    """Rewrite each Gelu of the graph itself, not of its subgraphs; returns the names of their outputs.
 
     New names begin with ``prefix``.
     """
@@ -94,7 +94,7 @@ def approximate(graph: onnx.GraphProto, prefix: str) -> set[str]:
 
 
 def _match(graph: _Graph, erf: onnx.NodeProto) -> tuple[str, list[onnx.NodeProto]] | None:
-    """(what Gelu is taken of, its nodes that nothing else needs, the last one at the end)."""
+    """(Gelu's input, its nodes that nothing else needs with the last one at the end)."""
     scaled = graph.producer.get(erf.input[0])
     source = graph.times(scaled, math.sqrt(0.5))
     added = graph.only(erf.output[0], "Add")

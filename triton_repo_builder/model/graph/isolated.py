@@ -25,7 +25,7 @@ MOST = 1e6
 MEMINFO = Path("/proc/meminfo")
 CGROUP = Path("/sys/fs/cgroup/memory.max")
 GONE = 60.0
-"""Seconds for what runs no graph."""
+"""Seconds for calls that run no graph."""
 _ALLOCATION = re.compile(r"bad_?alloc|[Ff]ailed to allocate|bad allocation|Cannot allocate")
 
 

@@ -122,7 +122,7 @@ class _Carry:
         return [*nodes, self._node("ConstantOfShape", [shape], "empty", value=value)]
 
     def nodes(self, rows: str) -> list[onnx.NodeProto]:
-        """In the body: the group's answers in their places."""
+        """Nodes of the body: the group's answers in their places."""
         nodes, carried, answers = [], self.before, self._answer
         if self.type != self._own_type:
             nodes.append(self._node("Cast", [answers], "float", to=self.type))
@@ -148,7 +148,7 @@ class _Carry:
         return [*nodes, self._node("ScatterND", [carried, rows, answers], "after")]
 
     def end(self) -> list[onnx.NodeProto]:
-        """After the loop."""
+        """Nodes after the loop."""
         if self.result == self.name:
             return []
         return [helper.make_node("Cast", [self.result], [self.name], self._of("own_type"), to=self._own_type)]

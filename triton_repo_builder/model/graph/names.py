@@ -1,7 +1,7 @@
 """The names in a user's graph: which are taken, and how room is made for ours.
 
-In ONNX no name may stand for two tensors, and a branch or a loop sees the tensors around it: so
-what is renamed is renamed everywhere.
+In ONNX no name may stand for two tensors, and a branch or a loop sees the tensors around it: so a name is
+replaced everywhere.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def set_apart(graph: onnx.GraphProto, outputs: Iterable[str], prefix: str) -> di
 
 
 def prefixed(nodes: Iterable[onnx.NodeProto], kept: Mapping[str, str], prefix: str) -> list[onnx.NodeProto]:
-    """The nodes of one of our texts, all their names with a prefix but those of ``kept``."""
+    """The nodes of one of our texts with a prefix before all names, except ``kept``."""
     renamed = []
     for number, node in enumerate(nodes):
         node.name = f"{prefix}{number}/{node.op_type}"

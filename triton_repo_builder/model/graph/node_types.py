@@ -1,4 +1,4 @@
-"""Element types on their way through a graph, as far as the schemas decide them: what no kernel can take."""
+"""Element types on their way through a graph, by the schemas: finds types that no kernel accepts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnx.defs import OpSchema
 _OPTION = OpSchema.FormalParameterOption
 
 
-class Parameter(NamedTuple):
+class OperatorParameter(NamedTuple):
     """An input or output of an operator: the name of its type, and what that may be."""
 
     name: str
@@ -81,7 +81,7 @@ def _chosen(node: onnx.NodeProto) -> str:
 @cache
 def parameters(
     operator: str, version: int, domain: str
-) -> tuple[tuple[Parameter, ...], tuple[Parameter, ...]] | None:
+) -> tuple[tuple[OperatorParameter, ...], tuple[OperatorParameter, ...]] | None:
     """The inputs and outputs of an operator; None if ONNX does not have it."""
     try:
         schema = onnx.defs.get_schema(operator, version, domain)
@@ -90,7 +90,7 @@ def parameters(
     allowed = {item.type_param_str: frozenset(item.allowed_type_strs) for item in schema.type_constraints}
     inputs, outputs = (
         tuple(
-            Parameter(
+            OperatorParameter(
                 name=each.name,
                 type=each.type_str,
                 allowed=allowed.get(each.type_str, frozenset({each.type_str})),
@@ -104,7 +104,9 @@ def parameters(
     return inputs, outputs
 
 
-def _pairs(names: Iterable[str], side: tuple[Parameter, ...]) -> Iterator[tuple[str, Parameter]]:
+def _pairs(
+    names: Iterable[str], side: tuple[OperatorParameter, ...]
+) -> Iterator[tuple[str, OperatorParameter]]:
     """Each name with its parameter; a variadic one, the last, takes all that follow."""
     for index, name in enumerate(names):
         parameter = side[index] if index < len(side) else side[-1] if side and side[-1].variadic else None

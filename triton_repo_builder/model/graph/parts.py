@@ -27,13 +27,13 @@ class Rows(Enum):
     """Which rows of a batch the model sees together."""
 
     PADDED = "padded"
-    """All, padded to the longest."""
+    """All rows together, padded to the longest."""
     GROUPS = "groups"
     """Rows of similar length together, one group after the other."""
     PACKED = "packed"
-    """All without padding: what treats each token by itself runs over the tokens of all rows."""
+    """All rows together, without padding: nodes that treat each token by itself run over all tokens."""
     SINGLE = "single"
-    """Each by itself and never padded: for a model whose answer depends on the other rows or on padding."""
+    """Each row by itself, never padded: for a model whose answer depends on the other rows or on padding."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,10 +44,10 @@ class Front:
     """A graph; each of its outputs takes the place of the user's input of that name."""
     group: str = ""
     """If the model runs group by group: the beginning of the loop's body, which makes the user's inputs of
-    one group of rows; ``text`` is what comes before the loop then."""
+    one group of rows; ``text`` is then the graph before the loop."""
     packed: bool = False
     """Whether the user's graph is rewritten to run without padding (``model/graph/packing/``)."""
     blocks: bool = False
     """Whether attention over long rows runs in blocks of queries (``model/graph/query_blocks.py``)."""
     fill: Mapping[str, float] = field(default_factory=dict)
-    """Output → what fills up rows that are shorter than those of another group; 0 if it is not named."""
+    """Output → filler of rows that are shorter than another group's; 0 if it is not named."""

@@ -1,8 +1,8 @@
-"""How much memory a run of a text model takes beside its weights, from the sizes in its graph.
+"""Memory that a run of a text model takes beside its weights, computed from the sizes in its graph.
 
-Tensors live from the node that makes them to the last that reads them, as ONNX Runtime plans it; what a node
-may write over its own input, or only look at in another shape, takes no memory. The number is about right
-(docs/design.md has measurements), not a bound: products pack their operands, and an arena rounds up.
+Tensors live from the node that makes them to the last reader, as ONNX Runtime plans it. An output that may
+replace an input, or is only another shape of it, takes no memory. The number is about right (docs/design.md
+has measurements), not a bound: products pack their operands, and an arena rounds up.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from onnx import helper
 
 from triton_repo_builder.model.graph import node_rules, query_blocks
 from triton_repo_builder.model.graph.packing.attention_loop import MOST_SCORES
-from triton_repo_builder.model.graph.packing.facts import OF_TOKENS, TOKENS, Facts
+from triton_repo_builder.model.graph.packing.facts import OF_TOKENS, TOKENS, GraphFacts
 
 _LOOKS = {"Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity"}
 """Another shape of the same numbers."""
@@ -27,7 +27,7 @@ class Peak:
     def __init__(self, model: onnx.ModelProto, *, blocks: bool, packed: bool = False) -> None:
         """``blocks``: whether attention runs in blocks of queries where it can; ``packed``: without masks."""
         self._model = model
-        facts = Facts.of(model) or Facts(onnx.ModelProto())
+        facts = GraphFacts.of(model) or GraphFacts(onnx.ModelProto())
         regions = query_blocks.find(facts, node_rules.opset(model)) if blocks or packed else ()
         self._blocked = {node.output[0] for region in regions for node in region.nodes[:-1]}
         pairs = {name for name, dims in facts.dims.items() if dims.count(TOKENS) > 1}
@@ -37,7 +37,7 @@ class Peak:
 
     def bytes(self, rows: int, tokens: int) -> int:
         """Compute it for a run of ``rows`` with ``tokens`` each."""
-        facts = Facts.of(_fixed(self._model, rows, tokens)) or Facts(onnx.ModelProto())
+        facts = GraphFacts.of(_fixed(self._model, rows, tokens)) or GraphFacts(onnx.ModelProto())
         nodes = facts.graph.node
         owner: dict[str, str] = {}
         last: dict[str, int] = {}
@@ -59,10 +59,10 @@ class Peak:
                 del live[name]
         return most
 
-    def _size(self, facts: Facts, name: str) -> int:
+    def _size(self, facts: GraphFacts, name: str) -> int:
         if name in facts.constants or name in self._none:
             return 0
-        # Few sizes are unknown, with those of the inputs as numbers: they count as 1.
+        # With numbers for the inputs' sizes few sizes are unknown: they count as 1.
         count = prod(dim if isinstance(dim, int) else 1 for dim in facts.dims.get(name, ()))
         count = min(count, MOST_SCORES) if name in self._blocked else count
         return count * _bytes(facts.kinds.get(name, 0))

@@ -2,8 +2,8 @@
 
 Pruning tools only write zeros: the file and its products stay as large as before. A neuron goes if nothing
 reads it (its row of the second matrix is zero), or if it gives zero whatever comes in: its column of the
-first matrix is zero, and so is what the activation makes of its bias. A head goes for the same reasons, of
-its part of the output matrix or of its values. What is left computes the same sums without the zeros.
+first matrix is zero, and so is the activation of its bias. A head goes for the same reasons, of its part of
+the output matrix or of its values. The remaining model computes the same sums without the zeros.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ELEMENTWISE = {
     ),
     *("Max", "Min", "LeakyRelu", "HardSwish", "HardSigmoid", "Elu", "Sqrt", "Dropout", "Abs", "Neg"),
 }
-"""Between the two matrices of a feed-forward layer: what they do to a neuron, they do to it alone."""
+"""Between the two matrices of a feed-forward layer: they treat each neuron by itself."""
 SEEN = 40
 """Most nodes between the matrices of a layer."""
 
@@ -176,7 +176,7 @@ def cut(graph: Skeleton, output: Path) -> ZeroParts:
     kept = [tensor for tensor in work.model.graph.initializer if tensor.name in used]
     del work.model.graph.initializer[:]
     work.model.graph.initializer.extend(kept)
-    # Sizes that an exporter stated of inner tensors may be those of before.
+    # Sizes that an exporter stated of inner tensors may be outdated.
     del work.model.graph.value_info[:]
     weights.save(work.model, output, graph.path.parent, {})
     return zeros

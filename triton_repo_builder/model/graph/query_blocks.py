@@ -2,10 +2,10 @@
 
     q · kᵀ → scale, bias, mask → Softmax → · v
 
-The scores take memory with the square of a text's length. Each of these steps makes a place of its second
-last axis, a query, of that place alone: products by their first operand, what is elementwise, a softmax along
-the last axis. So they may run a block of queries after the other, whatever they mean, and give the same
-numbers. An ``If`` takes the blocks only for what is long: short texts run as before.
+The scores take memory with the square of a text's length. Each of these steps computes a query, a place of
+the second last axis, from this place alone: products by their first operand, elementwise operators, a softmax
+along the last axis. So the steps may run one block of queries after the other and give the same numbers. An
+``If`` runs blocks only for long texts: short texts run as before.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from onnx import TensorProto, helper
 
 from triton_repo_builder.model.graph import names, node_rules
 from triton_repo_builder.model.graph.packing.attention_loop import LEAST_PLACES, MOST_SCORES, NEEDED_OPSET
-from triton_repo_builder.model.graph.packing.emit import Constants, Nodes
-from triton_repo_builder.model.graph.packing.facts import Facts
+from triton_repo_builder.model.graph.packing.emit import GraphConstants, Nodes
+from triton_repo_builder.model.graph.packing.facts import GraphFacts
 from triton_repo_builder.model.graph.packing.sizes import attribute
 
 ELEMENTWISE = {
@@ -27,7 +27,7 @@ ELEMENTWISE = {
     "Sqrt", "Not", "And", "Or", "Less", "Greater", "Equal", "LessOrEqual", "GreaterOrEqual",
 }  # fmt: skip
 QUERIES = 2
-"""From the end: the axis of queries."""
+"""The axis of queries, counted from the end."""
 
 
 @dataclass(frozen=True)
@@ -46,16 +46,16 @@ class Region:
         return str(self.nodes[-1].output[0])
 
 
-def find(facts: Facts, opset: int) -> Iterator[Region]:
+def find(facts: GraphFacts, opset: int) -> Iterator[Region]:
     """Every one in the graph; none of an opset that has no such loop."""
     if opset < NEEDED_OPSET:
         return
     for node in facts.graph.node:
-        if node.op_type == "Softmax" and (region := _around(facts, node)) is not None:
+        if node.op_type == "Softmax" and (region := _region(facts, node)) is not None:
             yield region
 
 
-def _around(facts: Facts, softmax: onnx.NodeProto) -> Region | None:
+def _region(facts: GraphFacts, softmax: onnx.NodeProto) -> Region | None:
     rank = len(facts.dims.get(softmax.output[0], ()))
     if rank <= QUERIES or attribute(softmax, "axis", -1) not in (-1, rank - 1):
         return None
@@ -89,9 +89,9 @@ def _by_query(node: onnx.NodeProto) -> list[str]:
 
 
 def _forward(
-    facts: Facts, softmax: onnx.NodeProto, inside: dict[str, onnx.NodeProto]
+    facts: GraphFacts, softmax: onnx.NodeProto, inside: dict[str, onnx.NodeProto]
 ) -> onnx.NodeProto | None:
-    """The product with the values, if all that reads the softmax leads to it; what is between is added."""
+    """The product with the values, if all that reads the softmax leads to it; the nodes between are added."""
     todo, last = [softmax.output[0]], None
     while todo:
         name = todo.pop()
@@ -111,8 +111,8 @@ def _forward(
     return last
 
 
-def _backward(facts: Facts, inside: dict[str, onnx.NodeProto], last: onnx.NodeProto) -> None:
-    """Add what only these nodes read, up to the products of scores."""
+def _backward(facts: GraphFacts, inside: dict[str, onnx.NodeProto], last: onnx.NodeProto) -> None:
+    """Add nodes that only these nodes read, up to the products of scores."""
     todo = [node for node in inside.values() if node is not last]
     while todo:
         for name in _by_query(todo.pop()):
@@ -129,7 +129,7 @@ def _backward(facts: Facts, inside: dict[str, onnx.NodeProto], last: onnx.NodePr
 
 def write(model: onnx.ModelProto) -> None:
     """Put every attention of the graph behind an ``If``: plain for short rows, in blocks for long ones."""
-    facts = Facts.of(model)
+    facts = GraphFacts.of(model)
     ids = next((name for name in ("input_ids", "attention_mask") if facts and name in facts.inputs), "")
     regions = list(find(facts, node_rules.opset(model))) if facts and ids else []
     if facts and regions:
@@ -137,8 +137,8 @@ def write(model: onnx.ModelProto) -> None:
 
 
 class _Writer:
-    def __init__(self, facts: Facts, prefix: str) -> None:
-        self._facts, self._constants = facts, Constants(facts, prefix)
+    def __init__(self, facts: GraphFacts, prefix: str) -> None:
+        self._facts, self._constants = facts, GraphConstants(facts, prefix)
         self._out = Nodes(prefix)
 
     def write(self, ids: str, regions: list[Region]) -> None:

@@ -1,9 +1,9 @@
 """The ragged front: the small graph put before a text model so that rows of any length make one batch.
 
-Triton's dynamic batcher joins only requests of equal shape, unless an input is ragged: then it hands over
-the tokens of all requests end to end, and, as a ``batch_input`` of kind ``BATCH_ITEM_SHAPE``, the length
-of each row. The front makes rows of that again: [batch, longest], filled up with the pad id, and derives
-the mask and what else the model takes. Syntax: github.com/onnx/onnx/blob/main/docs/Syntax.md.
+Triton's dynamic batcher joins only requests of equal shape, unless an input is ragged. Then it hands over the
+tokens of all requests end to end, and the length of each row as a ``batch_input`` of kind
+``BATCH_ITEM_SHAPE``. The front makes rows of them again, [batch, longest], filled up with the pad id, and
+derives the mask and the model's other inputs. Syntax: github.com/onnx/onnx/blob/main/docs/Syntax.md.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _ROWS = """
     begin = Reshape (starts, all)
     end = Reshape (ends, all)
 """
-# ``length``, INT64 [rows]: a row's tokens without what fills it up; 1, a place of padding, if there is none.
+# ``length``, INT64 [rows]: a row's tokens without filling; 1, a place of padding, if there is none.
 _LENGTH = """
     first_place = Constant <value = int64[1] {{0}}> ()
     is_real = Less (filler, {tokens_in})
@@ -260,7 +260,7 @@ _SINGLE = """
     group_starts = Range (zero, row_count, one)
 """
 _LOOP = {Rows.GROUPS: _GROUPS, Rows.PACKED: _PACKS, Rows.SINGLE: _SINGLE}
-# What is known of the loop outside it, ``GROUP_END`` and the front's inputs are the inputs of its body.
+# Inputs of the loop's body: the shared tensors outside of it, ``GROUP_END`` and the front's inputs.
 _GROUP = """
     zero = Constant <value = int64 {{0}}> ()
     one = Constant <value = int64 {{1}}> ()

@@ -109,7 +109,7 @@ def load(graph: Skeleton, *, location: str | None = None) -> onnx.ModelProto:
 
 
 def signature(graph: Skeleton) -> ModelSignature:
-    """Raises ``TrbError`` as ``read_signature`` for what is wrong inside the graph."""
+    """Raises the same ``TrbError`` as ``read_signature`` for faults inside the graph."""
     inside = secrets.token_hex(16)  # a name for the file itself that its author could not state
     model, path = load(graph, location=inside), graph.path
     if any(isinstance(text, bytes) for text in walk.names(model)):
@@ -144,7 +144,7 @@ def signature(graph: Skeleton) -> ModelSignature:
 
 
 def _has_halves(model: onnx.ModelProto, edges: Iterable[TensorSpec]) -> bool:
-    """Whether numbers of 16 bits are among a model's weights, inputs, outputs, or what it casts to."""
+    """Whether a model has numbers of 16 bits: weights, inputs, outputs, or casts to them."""
     casts = (
         attribute.i
         for node in walk.nodes(model)

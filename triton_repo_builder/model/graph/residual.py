@@ -60,7 +60,7 @@ def _sums(graph: onnx.GraphProto) -> list[tuple[str, str]]:
 def _shapes(model: onnx.ModelProto) -> dict[str, Shape]:
     """Float tensors of three sizes, the last one known, the others by the names that inference gives them.
 
-    Two sizes of one name are the same, whatever the inputs. What an exporter stated is left out: it names
+    Two sizes of one name are the same, whatever the inputs. The exporter's own shapes are left out: it names
     each size anew.
     """
     bare = onnx.ModelProto()

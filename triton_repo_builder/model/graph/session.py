@@ -22,7 +22,7 @@ _NUMBERS = itertools.count(1)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Session:
+class ModelSession:
     """A model that was loaded; it is forgotten with this object."""
 
     number: int
@@ -56,7 +56,7 @@ def load(
     lean: bool = True,
     instead: onnx.ModelProto | None = None,
     seconds: float = 0,
-) -> Session:
+) -> ModelSession:
     """ONNX Runtime on the user's own file, on the CPU. Raises ``isolated.Failed``; ``TrbError`` at a limit.
 
     It would copy all weights, and take no single file over 2 GB. Of a large one it gets the graph only, with
@@ -82,4 +82,4 @@ def load(
     inputs, outputs = isolated.ask(
         "open", number, model, threads, entries, longest=seconds or longest, where=where
     )
-    return Session(number=number, inputs=inputs, outputs=outputs, longest=longest, where=where)
+    return ModelSession(number=number, inputs=inputs, outputs=outputs, longest=longest, where=where)

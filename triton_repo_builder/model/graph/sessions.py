@@ -41,7 +41,7 @@ def open_session(
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
-    options.log_severity_level = 4  # what fails is raised, too
+    options.log_severity_level = 4  # failures are raised, too
     for key, value in entries.items():
         options.add_session_config_entry(key, value)
     opened = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])

@@ -16,7 +16,7 @@ from onnx import shape_inference
 from triton_repo_builder.base.errors import TrbError
 from triton_repo_builder.base.releases import Release
 from triton_repo_builder.model.graph import isolated, reader, session
-from triton_repo_builder.model.graph.session import Session
+from triton_repo_builder.model.graph.session import ModelSession
 from triton_repo_builder.model.read.signature import Dim, ModelSignature
 from triton_repo_builder.model.read.skeleton import Skeleton
 from triton_repo_builder.runtime.onnxruntime_backend import ort_hidden
@@ -36,7 +36,7 @@ _ERROR = re.compile(
 _INNER = re.compile(r"\(op_type:[^)]*\): \[\w+\] Inference error\(s\): .*?\n\n", re.DOTALL)
 """Errors in a branch, a body or a function, of which ONNX Runtime may never take the branch."""
 _TOLERATED = re.compile(
-    # ONNX Runtime warns of it, and takes what it inferred.
+    # ONNX Runtime warns of it, and keeps its inferred size.
     r"Inferred shape and existing shape differ"
     # ONNX wants nodes in order and an import of each domain, and knows no operators but its own.
     r"|expected to have type but instead is null|No opset import|[Uu]nknown"
@@ -58,7 +58,7 @@ class Shapes(NamedTuple):
 def faults(model: onnx.ModelProto) -> Iterator[str]:
     """Sizes and types that do not fit together, in the words of ONNX Runtime, whose rules are ONNX's own.
 
-    From inputs and weights alone: ONNX Runtime only warns of what a graph states wrongly of other tensors.
+    From inputs and weights alone: ONNX Runtime only warns of wrong shapes that a graph states elsewhere.
     """
     bare = onnx.ModelProto()
     bare.CopyFrom(model)
@@ -74,7 +74,7 @@ def faults(model: onnx.ModelProto) -> Iterator[str]:
 
 
 def output_shapes(
-    graph: Skeleton, signature: ModelSignature, release: Release, opened: Session | None = None
+    graph: Skeleton, signature: ModelSignature, release: Release, opened: ModelSession | None = None
 ) -> Shapes:
     """Output shapes as the release's ONNX Runtime has them once it has loaded and optimised the graph.
 
@@ -107,7 +107,7 @@ def _implied(model: onnx.ModelProto) -> dict[str, tuple[Dim, ...]]:
 
 
 def infer(model: onnx.ModelProto) -> onnx.ModelProto | None:
-    """A copy that states every shape that follows from what the model states; None where ONNX fails at it."""
+    """A copy that states every shape that follows from the stated ones; None if ONNX fails at it."""
     try:
         inferred = _infer(model)
         # Of the model again: sizes that the first pass named keep their names, and equal ones have several.

@@ -40,7 +40,7 @@ def faults(graph: Skeleton, release: Release) -> Iterator[str]:
     for fault in _faults(model, release):
         sound = False
         yield fault
-    if sound:  # else what follows from a fault would be another
+    if sound:  # else a consequence of a fault would be another fault
         yield from shape_inference.faults(model)
 
 
@@ -74,11 +74,11 @@ def _faults(model: onnx.ModelProto, release: Release) -> Iterator[str]:
             elif key not in called:
                 called.add(key)
                 imports = {entry.domain: entry.version for entry in function.opset_import}
-                waiting.append((_below(function.node), opsets | imports))
+                waiting.append((_with_subgraphs(function.node), opsets | imports))
     if opsets.get(CONTRIB, 1) > 1:
         yield f"Current official support for domain {CONTRIB} is till opset 1."
-    yield from _unwritten(model.graph, frozenset())
-    yield from _twice(model.graph)
+    yield from _undefined(model.graph, frozenset())
+    yield from _duplicates(model.graph)
     yield from _order(model.graph)
     yield from _inner_order(model.graph)
     if not seen:
@@ -121,10 +121,10 @@ def _attribute(node: onnx.NodeProto, release: Release) -> str:
 
 
 def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    return _below(graph.node)
+    return _with_subgraphs(graph.node)
 
 
-def _below(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+def _with_subgraphs(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
     """The nodes, and the nodes of graphs in their attributes."""
     waiting: list[Iterable[onnx.NodeProto]] = [nodes]
     while waiting:
@@ -135,7 +135,7 @@ def _below(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
                 waiting += [graph.node for graph in attribute.graphs]
 
 
-def _twice(graph: onnx.GraphProto) -> Iterator[str]:
+def _duplicates(graph: onnx.GraphProto) -> Iterator[str]:
     """Names that stand for two inputs, or two nodes; constants are initializers before they are compared."""
     nodes = (node.name for node in graph.node if node.name and node.op_type != "Constant")
     for names, message in (
@@ -194,7 +194,7 @@ def _order(graph: onnx.GraphProto) -> Iterator[str]:
         yield "This is an invalid model. Error: the graph is not acyclic."
 
 
-def _unwritten(graph: onnx.GraphProto, outside: Set[str]) -> Iterator[str]:
+def _undefined(graph: onnx.GraphProto, outside: Set[str]) -> Iterator[str]:
     written = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
     written |= {tensor.values.name for tensor in graph.sparse_initializer}
     written |= {name for node in graph.node for name in node.output} | outside | {""}
@@ -208,7 +208,7 @@ def _unwritten(graph: onnx.GraphProto, outside: Set[str]) -> Iterator[str]:
         for attribute in node.attribute:
             inner = [attribute.g] if attribute.HasField("g") else []
             for body in (*inner, *attribute.graphs):
-                yield from _unwritten(body, written)
+                yield from _undefined(body, written)
     for output in graph.output:
         if output.name not in written:
             yield f"Invalid model. The graph output '{output.name}' is written by no node."

@@ -58,7 +58,7 @@ def _axes(graph: onnx.GraphProto) -> Iterator[tuple[onnx.NodeProto, list[int]]]:
         if node.op_type not in KINDS or node.domain not in ("", "ai.onnx"):
             continue
         if not node.input or len(node.output) != 1:
-            continue  # a damaged file, of which ONNX Runtime says what is wrong
+            continue  # a damaged file; ONNX Runtime names the fault
         stated = next(
             (list(attribute.ints) for attribute in node.attribute if attribute.name == "axes"), None
         )

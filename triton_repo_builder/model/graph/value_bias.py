@@ -1,10 +1,10 @@
 """The bias of an attention's values moves into the bias of the projection after it: for int8 only.
 
-The weights of each query sum to 1, so what is added to every value is added to every answer:
+The weights of each query sum to 1, so a number added to every value is added to every answer:
 
     softmax(s) (v + b) w + c   =   softmax(s) v w + (b w + c)
 
-It is the same but for rounding, and one pass over the tokens less in each layer.
+Both sides are equal but for rounding, and the right one saves a pass over the tokens in each layer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import onnx
 
 from triton_repo_builder.model.graph import weights
 from triton_repo_builder.model.graph.packing import attention
-from triton_repo_builder.model.graph.packing.facts import Facts
+from triton_repo_builder.model.graph.packing.facts import GraphFacts
 
 
 def move(model: onnx.ModelProto, folder: Path, prefix: str) -> dict[str, npt.NDArray[Any]]:
@@ -26,7 +26,7 @@ def move(model: onnx.ModelProto, folder: Path, prefix: str) -> dict[str, npt.NDA
 
     ``folder`` is where the model's weights lie.
     """
-    facts = Facts(model)
+    facts = GraphFacts(model)
     tensors = {tensor.name: tensor for tensor in model.graph.initializer if tensor.name in facts.initializers}
     biases: dict[str, npt.NDArray[Any]] = {}
     for head in attention.find(facts):
@@ -55,7 +55,7 @@ def move(model: onnx.ModelProto, folder: Path, prefix: str) -> dict[str, npt.NDA
     return biases
 
 
-def _only_taker(facts: Facts, name: str, kind: str) -> onnx.NodeProto | None:
+def _only_taker(facts: GraphFacts, name: str, kind: str) -> onnx.NodeProto | None:
     """The one node that takes the numbers of a tensor, if it is of that kind."""
     takers = facts.takers(name)
     return takers[0] if len(takers) == 1 and (takers[0].domain, takers[0].op_type) == ("", kind) else None

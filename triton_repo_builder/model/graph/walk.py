@@ -27,10 +27,10 @@ def nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
     for graph in graphs(model.graph):
         yield from graph.node
     for function in model.functions:
-        yield from below(function.node)
+        yield from with_subgraphs(function.node)
 
 
-def below(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+def with_subgraphs(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
     """The nodes, and the nodes of the graphs in them."""
     for node in nodes:
         yield node

@@ -28,7 +28,7 @@ DATA = ".data"
 """Suffix of the file with the weights of a larger model."""
 
 Large = tuple[onnx.TensorProto, Callable[[], npt.NDArray[Any]]]
-"""An initializer without its numbers, and what gives them."""
+"""An initializer without its numbers, and a function that returns them."""
 
 
 def array(tensor: onnx.TensorProto, folder: Path) -> npt.NDArray[Any]:

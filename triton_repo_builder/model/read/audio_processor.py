@@ -41,7 +41,7 @@ class AudioSpec:
     """Fewest samples that the model's convolutions take."""
 
     def settings(self) -> dict[str, Any]:
-        """``preprocess.json``, what the served code reads."""
+        """Content of ``preprocess.json``, which the served code reads."""
         return {
             "sampling_rate": self.sampling_rate,
             "do_normalize": self.do_normalize,
@@ -85,7 +85,7 @@ def _least(config: Mapping[str, Any]) -> int:
 
 
 def prove(spec: AudioSpec, data: Sequence[bytes]) -> list[npt.NDArray[Any]]:
-    """[samples] of each file by transformers from what the served code decodes; ``TrbError`` for others."""
+    """[samples] of each file by transformers; ``TrbError`` if the served code gives others."""
     from triton_repo_builder.runtime import audio_samples
 
     served = audio_samples.Samples(spec.settings(), library())

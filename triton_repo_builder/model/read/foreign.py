@@ -100,7 +100,7 @@ KINDS: tuple[tuple[int, bytes, str, Remedy], ...] = (
     (0, b"<", "an HTML or XML page, perhaps a failed download", _export),
     (0, b"{", "a JSON file", _export),
 )
-"""Where a file has which bytes, what it looks like, and what to do."""
+"""Offset and bytes that show a kind of file, its name, and the remedy."""
 
 
 def _kind(head: bytes) -> tuple[str, Remedy]:
@@ -122,7 +122,7 @@ def refused(path: Path, head: bytes) -> TrbError:
 
 
 def nothing(folder: Path) -> TrbError:
-    """NOT_FOUND on a folder without an ONNX file, by what it has."""
+    """NOT_FOUND for a folder without an ONNX file, with a remedy for the files in it."""
     message = "no .onnx file in this folder"
     deeper = sorted(folder.glob("*/*.onnx")) or sorted(folder.glob("*/*/*.onnx"))
     if deeper:

@@ -1,8 +1,8 @@
-"""preprocessor_config.json → how an image becomes the model's input.
+"""preprocessor_config.json → the steps that turn an image into the model's input.
 
 The files of transformers' image processors differ from version to version (a number for a size, names of
-feature extractors), and what they leave out has a default of each class: so transformers reads them. A file
-that names no processor is taken literally. image_reference.py runs the served code beside transformers'.
+feature extractors), and missing keys have a default of each class: so transformers reads them. A file that
+names no processor is taken literally. image_reference.py runs the served code beside transformers'.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ KEYS = (
 CUT = ("ConvNext", "PoolFormer")
 """Classes that read ``crop_pct``; the first stretches large images to a square."""
 STRETCHED = 384
-"""Pixels of an edge from which on it does."""
+"""Edge in pixels from which on ConvNeXt stretches images."""
 BLOCKS = ("Yolos", 16)
 """Classes whose edges are multiples of a number, where an image keeps its shape."""
 TYPES = ("image_processor_type", "feature_extractor_type")
@@ -92,7 +92,7 @@ class ImageSpec:
         )
 
     def settings(self, layout: str) -> dict[str, Any]:
-        """``preprocess.json``, what the served code reads; ``layout`` is NCHW or NHWC."""
+        """Content of ``preprocess.json``, which the served code reads; ``layout`` is NCHW or NHWC."""
         return {
             "resize": dict(self.resize) if self.resize is not None else None,
             "resample": self.resample,

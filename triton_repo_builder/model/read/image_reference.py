@@ -153,7 +153,7 @@ def check_unnamed(spec: ImageSpec, images: Sequence[bytes]) -> None:
         chosen = image_processor.processor(spec.file)
         kind = type(chosen).__name__.removesuffix("Pil")
         expected = list(map(reference(replace(spec, kind=kind)), images))
-    except Exception:  # what it cannot read decides nothing
+    except Exception:  # an unreadable file decides nothing
         return
     literal = reference(spec)
     for data, pixels in zip(images, expected, strict=True):

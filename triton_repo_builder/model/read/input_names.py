@@ -82,7 +82,7 @@ def flat(signature: ModelSignature) -> tuple[str, str] | None:
     return (ids, OFFSETS) if whole and lines and rows else None
 
 
-def known(signature: ModelSignature) -> dict[str, str]:
+def recognised_inputs(signature: ModelSignature) -> dict[str, str]:
     """The usual name by the graph's own, of the inputs whose names alone tell it, each at most once."""
     usual_names: dict[str, str] = {}
     for spec in signature.inputs:

@@ -87,7 +87,7 @@ class Number(Value):
 
     least: int = 1
     most: int = INT32
-    """The limit of ModelConfig's integer fields, or of those that a backend parses."""
+    """The limit of ModelConfig's integer fields, or of integers that a backend parses."""
     expected: ClassVar[str] = "whole number"
 
     def parse(self, text: str) -> int:
@@ -101,7 +101,7 @@ class Number(Value):
         return value
 
     def check(self, value: int) -> None:
-        """Refuse what is out of range."""
+        """Refuse a value out of range."""
         if value < self.least:
             raise InvalidValue(f"must be at least {self.least}, not {value}", "leave it out for the default")
         if value > self.most:
@@ -128,7 +128,7 @@ class Share(Value):
         return float(value)
 
     def check(self, value: float) -> None:
-        """Refuse what is not between 0 and 1."""
+        """Refuse a value that is not between 0 and 1."""
         if not 0 <= value <= 1:
             raise InvalidValue(f"must be from 0 to 1, not {value:g}", "leave it out for the default")
 

@@ -78,7 +78,7 @@ class ModelSignature:
     made_by: Mapping[str, str] = field(default_factory=dict)
     """The operator that computes each output, e.g. ``Softmax``."""
     metadata: Mapping[str, str] = field(default_factory=dict)
-    """``metadata_props``: what the exporter says of the model."""
+    """``metadata_props``: the exporter's facts about the model."""
     exact_outputs: bool = False
     """Whether the shapes of the outputs are those that ONNX Runtime has, an unknown one as well."""
     half_precision: bool = False

@@ -147,7 +147,7 @@ def _skeleton(view: memoryview, path: Path, head: bytes) -> Skeleton:
     return Skeleton(path=path, parts=tuple(parts))
 
 
-def _graph(view: memoryview, graph: wire.Field) -> Iterator[bytes | LargeTensor]:
+def _graph(view: memoryview, graph: wire.WireField) -> Iterator[bytes | LargeTensor]:
     for item in wire.fields(view, graph.value, graph.end):
         raw = _raw_data(view, item) if item.number == GRAPH_INITIALIZER else None
         if raw is None or raw.end - raw.value <= INLINE:
@@ -166,7 +166,7 @@ def _unmap(view: memoryview) -> None:
         view.obj.madvise(mmap.MADV_DONTNEED)
 
 
-def _raw_data(view: memoryview, tensor: wire.Field) -> wire.Field | None:
+def _raw_data(view: memoryview, tensor: wire.WireField) -> wire.WireField | None:
     """Position of the tensor's data; None also for a repeated field, which protobuf itself must resolve.
 
     None if it states external data as well: ONNX Runtime may read these instead.

@@ -181,7 +181,7 @@ def _as_slow(converted: Any, vocabulary: Path) -> None:
 
 
 def _siglip(converted: Any, vocabulary: Path) -> dict[str, Any]:
-    """SigLIP's: T5's without its extra tokens, after what ``SiglipTokenizer.canonicalize_text`` does.
+    """SigLIP's: T5's without its extra tokens, after the steps of ``SiglipTokenizer.canonicalize_text``.
 
     transformers has no converter for it, and its class is Python only.
     """
@@ -229,7 +229,7 @@ def _unconvertible(vocabulary: Path, error: Exception) -> TrbError:
     return _error(
         vocabulary,
         f"transformers cannot convert it: {first}",
-        # What transformers 5 writes may be simpler than the tokenizer of the model.
+        # transformers 5 may write a simpler tokenizer than the model's.
         "put config.json and tokenizer_config.json beside it, or write a tokenizer.json with transformers 4: "
         'python -c "from transformers import AutoTokenizer as A; '
         f"A.from_pretrained('{vocabulary.parent}').save_pretrained('{vocabulary.parent}')\"",

@@ -364,7 +364,7 @@ def clean_name(text: str) -> str:
 
 
 def default_name(path: Path) -> str:
-    """From the file, or from its folder if the file is called ``model.onnx``, as exporters do."""
+    """The default name: the file's, or its folder's if the file is called ``model.onnx``, as exporters do."""
     # The folder is resolved, the file is not: in a Hugging Face cache it is a link to a checksum.
     stem, folder = path.stem, path.parent.resolve()
     if stem == "model":

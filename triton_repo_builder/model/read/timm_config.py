@@ -29,7 +29,7 @@ def settings(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def steps(stated: Mapping[str, Any]) -> dict[str, Any]:
-    """The steps in the words of ``ImageSpec``. Raises ValueError and the like for what is not supported."""
+    """The steps in the words of ``ImageSpec``. Raises ValueError and the like for unsupported settings."""
     channels, height, width = map(int, _numbers(stated, "input_size", INPUT_SIZE))
     if channels != 3:
         raise ValueError(f"its images have {channels} channels instead of 3")

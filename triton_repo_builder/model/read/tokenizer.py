@@ -27,7 +27,7 @@ FILE = "tokenizer.json"
 SLOW_ONLY = (*slow_tokenizer.VOCABULARIES, "tokenizer_config.json")
 _RELATIVE = ("t5", "mt5", "umt5", "longt5", "modernbert", "nomic_bert")
 _CUTS_IN_PYTHON = {"RoFormerTokenizer": "rjieba"}
-"""Classes with a fast form whose pre-tokenizer is Python, and what it needs."""
+"""Classes with a fast form whose pre-tokenizer is Python, and the library that it needs."""
 FEWEST = 3
 """Tokens besides the special ones: an empty SentencePiece model has its mark of a space."""
 UNSURE = 1000
@@ -289,7 +289,7 @@ def _check_words(spec: TokenizerSpec) -> None:
 
 
 def _python_notes(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """A note on a class whose Python code, not tokenizer.json, says what transformers makes of a text."""
+    """A note on a class whose Python code, not tokenizer.json, makes transformers' tokens."""
     own_python, named = _own_python(config), str(config.get("tokenizer_class", ""))
     if not own_python and named not in slow_tokenizer.NO_FAST_FORM:
         return ()

@@ -1,9 +1,9 @@
 """Changes that tokenizer_config.json makes to the tokenizer.json beside it.
 
-For transformers, tokenizer_config.json has the last word: BERT's family lower-cases as ``do_lower_case``
-says, a byte-level tokenizer puts a space before a text as ``add_prefix_space`` says, MBart's marks a text
-with the language in ``src_lang``, and what is a token by itself ``added_tokens_decoder`` says. The server
-knows tokenizer.json only, so the difference is written into the one that is served.
+For transformers, tokenizer_config.json has the last word: ``do_lower_case`` decides for BERT's family,
+``add_prefix_space`` puts a space before a text for byte-level tokenizers, ``src_lang`` is the language with
+which MBart's marks a text, and ``added_tokens_decoder`` lists the texts that are one token. The server knows
+tokenizer.json only, so the difference is written into the served one.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def in_time(call: Callable[[], Result]) -> Result:
 
 
 def check(document: Mapping[str, Any], load: Callable[[str], Any]) -> None:
-    """Raise ValueError for a tokenizer.json that multiplies texts, or whose template names what is not there.
+    """Raise ValueError for a tokenizer.json that multiplies texts, or whose template names missing tokens.
 
     ``load`` makes a tokenizer of the library.
     """

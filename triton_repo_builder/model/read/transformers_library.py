@@ -72,9 +72,9 @@ def version() -> str:
 
 
 def from_pretrained(kind: str, path: Path, **settings: Any) -> Any:
-    """``KIND.from_pretrained`` of a model's folder, or of one JSON file, on a private copy of what it needs.
+    """``KIND.from_pretrained`` of a model's folder, or of one JSON file, on a private copy of its files.
 
-    Raises ``TrbError`` for a link that leads out and a file that is too large, and what transformers raises.
+    Raises ``TrbError`` for a link that leads out and a file that is too large, and transformers' own errors.
     """
     folder = path if path.is_dir() else path.parent
     with tempfile.TemporaryDirectory(prefix="trb-model-") as scratch, _without_input(), panics():
@@ -120,7 +120,7 @@ def _without_names(content: bytes, file: Path) -> bytes:
     """A JSON document without the keys that name files; as it is if it is not an object."""
     try:
         document = files.load_json(content, halves=True)
-    except ValueError as error:  # of what cannot be read no key can be taken away
+    except ValueError as error:  # no key can be removed from an unreadable file
         raise _invalid(file, f"is not readable JSON: {error}") from None
     _check_counts(document, file)
     if not isinstance(document, dict):
@@ -155,7 +155,7 @@ def _invalid(file: Path, message: str) -> TrbError:
 def panics() -> Iterator[None]:
     """A panic of the Rust library ``tokenizers``, which is no ``Exception``, raised as ``ValueError``.
 
-    What the library prints of it, a stack trace even, is left out: standard error is held back meanwhile, of
+    The library's own print of it, with a stack trace, is left out: standard error is held back meanwhile, of
     the main thread alone, as it belongs to the whole process.
     """
     held = _hold_standard_error() if threading.current_thread() is threading.main_thread() else None

@@ -25,7 +25,7 @@ MOST = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class WireField:
     """One field: ``start`` is where its tag begins, ``value`` to ``end`` its content."""
 
     number: int
@@ -66,7 +66,7 @@ def field(number: int, content: bytes) -> bytes:
     return varint(number << 3 | BYTES) + varint(len(content)) + content
 
 
-def fields(data: memoryview, start: int, end: int) -> Iterator[Field]:
+def fields(data: memoryview, start: int, end: int) -> Iterator[WireField]:
     """The fields of the message ``data[start:end]``."""
     at, count = start, 0
     while at < end:
@@ -91,4 +91,4 @@ def fields(data: memoryview, start: int, end: int) -> Iterator[Field]:
             raise WireError(f"wire type {wire_type}")
         if at > end:
             raise WireTruncated(f"field {number} runs {at - end} bytes past the end")
-        yield Field(number, wire_type, begin, value, at)
+        yield WireField(number, wire_type, begin, value, at)

@@ -1,7 +1,7 @@
 """Talk to a running tritonserver: HTTP as ``curl`` would, and gRPC through ``tritonclient``.
 
-Both clients give plain values and numpy arrays, and raise one error, ``RequestFailed``. Every request
-has a time limit. What is imported here needs no numpy; tensors are in ``codec``, gRPC is in ``grpc``.
+Both clients give plain values and numpy arrays, and raise one error, ``RequestFailed``. Every request has a
+time limit. These modules need no numpy; tensors are in ``codec``, gRPC is in ``grpc``.
 """
 
 from triton_repo_builder.run.client.http import Answer, HttpClient

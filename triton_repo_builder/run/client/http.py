@@ -162,7 +162,7 @@ class HttpClient:
             return ()
 
     def endpoint(self, model: str, config: ModelConfig | None = None) -> Endpoint:
-        """A model's inputs and outputs; what only the configuration states, if that is given."""
+        """A model's inputs and outputs; facts that only the configuration states, if that is given."""
         with understood():
             return Endpoint.of_server(self.metadata(model), config, model)
 
@@ -193,7 +193,7 @@ class HttpClient:
     # --- the server's repository
 
     def index(self) -> tuple[IndexEntry, ...]:
-        """Every version that the server knows, also those that failed to load.
+        """Every version that the server knows, also versions that failed to load.
 
         Raises ``RequestFailed``; ``TrbError`` ADMIN_KEY if the server wants its key for that.
         """
@@ -226,7 +226,7 @@ class HttpClient:
         return tuple(dict.fromkeys(entry.name for entry in self.index_or_empty() if entry.ready))
 
     def load(self, model: str, parameters: Mapping[str, Any] | None = None) -> str:
-        """Load a model and what it needs; the server's reason if that fails, else empty."""
+        """Load a model and its dependencies; the server's reason if that fails, else empty."""
         return self._control(model, "load", parameters)
 
     def unload(self, model: str, *, steps: bool = False) -> str:

@@ -156,7 +156,7 @@ def growth(before: ModelCounters, after: ModelCounters, model: str) -> Counters:
 
 
 def split(before: ModelCounters, after: ModelCounters, order: Sequence[str]) -> tuple[ModelSplit, ...]:
-    """Every model that ran between two snapshots: those of ``order`` first, then what else ran."""
+    """Every model that ran between two snapshots: ``order`` first, then other models that ran."""
     names = [name for name in dict.fromkeys([*order, *after]) if name in after]
     splits = (_split(name, growth(before, after, name)) for name in names)
     return tuple(model for model in splits if model.requests or model.failed or model.executions)
@@ -185,7 +185,7 @@ def _split(name: str, counters: Counters) -> ModelSplit:
 
 
 def rows_counted(before: ModelCounters, after: ModelCounters, endpoint: str) -> int:
-    """Rows an endpoint answered between two snapshots, those from the cache included."""
+    """Rows an endpoint answered between two snapshots, from the cache included."""
     counters = growth(before, after, endpoint)
     return counters.rows + counters.cached
 
@@ -200,7 +200,7 @@ def read_metrics(url: str, timeout: float = 2.0) -> tuple[str, str]:
 
 
 def token_cache(page: str, models: Collection[str]) -> tuple[float, float]:
-    """Texts that the tokenizer caches of these models held, and those that they did not hold."""
+    """Hits and misses of these models' tokenizer caches, in texts."""
     counts = dict.fromkeys(TOKEN_CACHE, 0.0)
     for name, model, text in TOKENS.findall(page):
         if model in models:

@@ -99,7 +99,7 @@ class Body:
 
 @contextmanager
 def understood() -> Iterator[None]:
-    """Turn what code raises that reads an answer of another shape into one ``RequestFailed``."""
+    """Turn errors of code that reads an answer of another shape into one ``RequestFailed``."""
     try:
         yield
     except files.DAMAGED as error:

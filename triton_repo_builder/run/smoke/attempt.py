@@ -1,4 +1,4 @@
-"""Run one check: time it, and turn what it raises into a result."""
+"""Run one check: time it, and turn its errors into a result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Seen:
 
 
 class Mismatch(Exception):
-    """A check that does not hold: what was expected and what came."""
+    """A check that does not hold: the expected and the actual result."""
 
     def __init__(self, text: str, difference: float | None = None, allowed: float | None = None) -> None:
         super().__init__(text)

@@ -72,7 +72,7 @@ def _show(value: Any) -> str:
 def row(
     answer: Mapping[str, Array], index: int, rows: int, case: cases.Case, outputs: tuple[Tensor, ...]
 ) -> dict[str, Array]:
-    """One row of a batch's answer, without what longer rows added to its end.
+    """One row of a batch's answer, without the filling that longer rows added to its end.
 
     A per-token output of a batch is as long as its longest text, and the case's own part comes first; only
     axes that the metadata calls variable are cut. Outputs that list entries with their keys stay whole.

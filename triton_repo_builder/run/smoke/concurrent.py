@@ -109,12 +109,12 @@ def _counters(session: Session, endpoint: Subject) -> ModelCounters | None:
 def _counted(
     session: Session, endpoint: Subject, before: ModelCounters, model: str, sent: int, times: int
 ) -> Seen:
-    """Wait until the model has counted every request of this stage, and no more than these."""
+    """Wait until the model has counted every request of this stage, and no others."""
     deadline = time.monotonic() + LATE
     while True:
         after = statistics.settled(session.http, {model, endpoint.name})
         outer, inner = (statistics.growth(before, after, name) for name in (endpoint.name, model))
-        # What the endpoint itself answers from its cache never reaches its steps.
+        # Answers from the endpoint's own cache never reach its steps.
         expected = sent if model == endpoint.name else (sent - outer.cached) * times
         counted = inner.rows + inner.cached
         if counted >= expected or time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""Whether the server is up, and serves what the repository states."""
+"""Whether the server is up, and serves the repository's endpoints."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def absent(session: Session, target: Target, reason: str) -> Check:
 
 
 def endpoint(session: Session, target: Target, served: Subject) -> Iterator[Check]:
-    """Ready, and inputs and outputs equal to what the repository states, over both protocols."""
+    """Ready, and inputs and outputs equal to the repository's, over both protocols."""
     for protocol, client in _clients(session):
         ready = partial(_steps_ready, session, client, served)
         yield attempt("metadata", "ready", ready, endpoint=target.name, protocol=protocol)

@@ -80,7 +80,7 @@ def _refused(probe: Probe, release: Release) -> Seen:
 def _known(probe: Probe, error: RequestFailed, release: Release) -> bool:
     """Whether the server itself, not a model, refuses such a request with a server error.
 
-    Its parser does so by the probe, whatever the text: that changed in 26.04.
+    The probe shows its parser's behaviour, whatever the text: it changed in 26.04.
     """
     by_parser = probe.protocol == JSON and error.status == "500" and probe.name in release.refused_with_500
     return by_parser or any(text in error.message for text in probe.excused)

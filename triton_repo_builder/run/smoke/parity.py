@@ -48,7 +48,7 @@ def _alone(
 
 
 def as_served(session: Session, endpoint: Subject) -> Subject:
-    """The endpoint with the server's own answers alone as what is expected in a batch.
+    """The endpoint with the server's own answers alone as the expected answers in a batch.
 
     The original's answers of 8 bits may differ by steps from another kernel's; a batch must not change any.
     """
@@ -60,7 +60,7 @@ def as_served(session: Session, endpoint: Subject) -> Subject:
             _served(case, session.ask(endpoint.name, GRPC, inputs_of(case))) for case in file.cases
         )
     except RequestFailed:
-        return endpoint  # what fails alone is reported already
+        return endpoint  # a failure alone is reported already
     return replace(endpoint, file=replace(file, cases=served))
 
 

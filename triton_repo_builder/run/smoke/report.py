@@ -25,7 +25,7 @@ class Status(str, Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One thing that was looked at."""
+    """One check and its result."""
 
     group: str
     name: str
@@ -45,7 +45,7 @@ class Check:
 
 
 def did_not_pass(checks: Collection[Check], then: str) -> str:
-    """How many checks did not pass, what follows from it, and the first three of them, a line each."""
+    """The number of checks that did not pass, the consequence, and the first three of them, a line each."""
     number = "a check" if len(checks) == 1 else f"{len(checks)} checks"
     return f"{number} of trb smoke did not pass; {then}" + "".join(
         f"\n  {check}" for check in list(checks)[:3]

@@ -1,4 +1,5 @@
-"""Cases for endpoints without golden ones: made inputs, and what the server first answers as expected.
+"""Cases for endpoints without golden ones: generated inputs, and the server's first answers as the expected
+ones.
 
 That shows whether answers are repeatable and the same alone and in a batch, not whether they are right.
 """

@@ -123,7 +123,7 @@ def inputs_of(case: cases.Case) -> dict[str, Array]:
 
 
 def prepare(session: Session, target: Target) -> Subject:
-    """Ask the server for what the repository does not state, and make inputs if none are recorded.
+    """Ask the server for facts that the repository lacks, and generate inputs if none are recorded.
 
     Raises ``RequestFailed`` if the server does not serve the endpoint.
     """

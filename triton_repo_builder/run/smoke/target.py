@@ -1,4 +1,4 @@
-"""Which endpoints to check, and what the repository states of them."""
+"""Endpoints to check, and the repository's facts about them."""
 
 from __future__ import annotations
 

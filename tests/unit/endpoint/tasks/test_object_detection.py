@@ -23,7 +23,7 @@ from triton_repo_builder.endpoint import tasks
 from triton_repo_builder.endpoint.tasks import object_detection
 from triton_repo_builder.endpoint.tasks.support import detections
 from triton_repo_builder.model.graph import compose, reader
-from triton_repo_builder.model.graph.heads.detection import Selection
+from triton_repo_builder.model.graph.heads.detection import BoxSelection
 from triton_repo_builder.model.read import image_processor, image_reference
 from triton_repo_builder.model.read.options import BuildOptions
 from triton_repo_builder.produce.build import Build, build
@@ -126,7 +126,7 @@ def test_boxes_are_in_the_pixels_of_the_image(tmp_path: Path) -> None:
     size = np.array([[100, 400]])
     found = find({"logits": logits, "pred_boxes": middle, "image_size": size}, 0)
     assert found.boxes.tolist() == [[150, 25, 250, 75]]
-    selection = Selection(labels=1, most=5, score=0.25, overlap=0.7)
+    selection = BoxSelection(labels=1, most=5, score=0.25, overlap=0.7)
     raw = np.array([[[8.0], [8.0], [8.0], [2.0], [0.9]]])
     find = detections.by_anchor("output0", selection, (16, 16))
     found = find({"output0": raw, "image_size": size}, 0)
@@ -135,7 +135,7 @@ def test_boxes_are_in_the_pixels_of_the_image(tmp_path: Path) -> None:
 
 
 def test_noise_that_decides_is_seen() -> None:
-    selection = Selection(labels=1, most=5, score=0.25, overlap=0.7)
+    selection = BoxSelection(labels=1, most=5, score=0.25, overlap=0.7)
     unsure = detections.unsure(detections.by_anchor("output0", selection, (16, 16)), selection)
 
     def of(*boxes: tuple[float, ...]) -> frozenset[str]:

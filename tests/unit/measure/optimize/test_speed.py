@@ -10,7 +10,7 @@ import pytest
 
 from triton_repo_builder.measure.bench.measure import cpu
 from triton_repo_builder.measure.optimize import speed
-from triton_repo_builder.measure.optimize.speed import Gain, Speed
+from triton_repo_builder.measure.optimize.speed import Speed, SpeedGain
 
 
 def model(*milliseconds: float) -> Any:
@@ -56,7 +56,7 @@ def test_an_original_that_gains_by_batches_keeps_that_gain() -> None:
     ],
 )
 def test_a_gain_within_noise_is_none(ratios: list[float], ratio: float) -> None:
-    assert Gain.of(ratios).ratio == ratio
+    assert SpeedGain.of(ratios).ratio == ratio
 
 
 def test_the_files_take_turns_in_who_is_first() -> None:
@@ -66,7 +66,7 @@ def test_the_files_take_turns_in_who_is_first() -> None:
         return lambda feeds: order.append(name) or 0.001
 
     both = (SimpleNamespace(seconds=noted(name)) for name in "ab")
-    speed._both(*cast(Any, both), {})
+    speed._times(*cast(Any, both), {})
     assert "".join(order) == "ab" + "ab" + "ba" + "ab"
 
 

@@ -12,7 +12,7 @@ import pytest
 from onnx import parser
 
 from triton_repo_builder.model.graph import peak, query_blocks
-from triton_repo_builder.model.graph.packing.facts import Facts
+from triton_repo_builder.model.graph.packing.facts import GraphFacts
 
 MODELS = Path(__file__).parents[3] / "data" / "models"
 EXPORTS = ["tasks/gpt2", "vision/clip_text", "tasks/ner", "conformance/bert_by_torch_onnx_base"]
@@ -115,7 +115,7 @@ def test_what_is_no_attention_by_query_stays(before: str, axis: int) -> None:
     if "turned" in before:
         model.graph.node[4].input[0] = "turned"
     plain = model.SerializeToString()
-    found = list(query_blocks.find(Facts(model), 17))
+    found = list(query_blocks.find(GraphFacts(model), 17))
     if not found:
         query_blocks.write(model)
         assert model.SerializeToString() == plain
@@ -136,7 +136,7 @@ one (int64[B, T] input_ids, float[B, 2, T, T] q, float[B, 2, T, T] k, float[B, 2
     y = MatMul (weights, v)
 }
 """)
-    assert list(query_blocks.find(Facts(model), 17)) == []
+    assert list(query_blocks.find(GraphFacts(model), 17)) == []
 
 
 def test_the_peak_grows_with_the_square_of_a_text_unless_it_runs_in_blocks() -> None:

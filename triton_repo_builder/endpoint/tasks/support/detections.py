@@ -12,7 +12,7 @@ import numpy.typing as npt
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.endpoint.tasks.support.reference import sigmoid, softmax
 from triton_repo_builder.endpoint.tasks.task import Arrays
-from triton_repo_builder.model.graph.heads.detection import Selection
+from triton_repo_builder.model.graph.heads.detection import BoxSelection
 from triton_repo_builder.repository.tensor_names import IMAGE_SIZE
 
 Array = npt.NDArray[Any]
@@ -23,7 +23,7 @@ BOXES, LABELS, SCORES, COUNT = "boxes", "labels", "scores", "count"
 
 @dataclass(frozen=True, kw_only=True)
 class Detections:
-    """One image's objects, the best first: all candidates, also those below the score."""
+    """One image's objects, the best first: all candidates, also below the score."""
 
     boxes: Array
     """[objects, 4], in the image's pixels."""
@@ -57,7 +57,7 @@ def by_query(logits_name: str, boxes_name: str, *, background: bool) -> Find:
     return find
 
 
-def by_anchor(output: str, selection: Selection, size: tuple[int, int]) -> Find:
+def by_anchor(output: str, selection: BoxSelection, size: tuple[int, int]) -> Find:
     """Objects of a YOLO-like graph, whose boxes still overlap."""
 
     def find(outputs: Arrays, row: int) -> Detections:
@@ -82,7 +82,7 @@ def by_anchor(output: str, selection: Selection, size: tuple[int, int]) -> Find:
     return find
 
 
-def finished(output: str, selection: Selection, size: tuple[int, int]) -> Find:
+def finished(output: str, selection: BoxSelection, size: tuple[int, int]) -> Find:
     """Objects of a graph that gives corners, score and label."""
 
     def find(outputs: Arrays, row: int) -> Detections:
@@ -97,7 +97,7 @@ def finished(output: str, selection: Selection, size: tuple[int, int]) -> Find:
 
 
 def reference(
-    find: Find, selection: Selection, names: Sequence[str]
+    find: Find, selection: BoxSelection, names: Sequence[str]
 ) -> Callable[[Arrays, npt.NDArray[np.int64]], dict[str, npt.NDArray[np.generic]]]:
     """``TaskPlan.reference``."""
 
@@ -118,7 +118,7 @@ def reference(
     return answer
 
 
-def unsure(find: Find, selection: Selection) -> Callable[[Arrays, float], frozenset[str]]:
+def unsure(find: Find, selection: BoxSelection) -> Callable[[Arrays, float], frozenset[str]]:
     """``TaskPlan.unsure``: float noise may change which objects there are, or their order."""
 
     def outputs_of(outputs: Arrays, noise: float) -> frozenset[str]:

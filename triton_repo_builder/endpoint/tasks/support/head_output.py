@@ -19,7 +19,7 @@ FEATURES = re.compile(
     r"(encoder_|decoder_)?(last_)?hidden_states?(\W\d+)?|pooler_output|pooled(_output)?|contextual"
     r"|(sentence|token|text|image|word)_(embed(ding)?s?|features)|embeddings?"
 )
-"""Names that exporters give to what comes before a head."""
+"""Exporters' names for the input of a head."""
 SCORES = re.compile(r"(^|_)(logits?|scores?|predictions?)$")
 USUAL_LABELS = 2
 """Labels of a classifier whose config.json names none, as transformers' PretrainedConfig has it."""

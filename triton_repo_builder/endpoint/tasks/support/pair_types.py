@@ -10,7 +10,7 @@ def beyond(source: Source) -> str:
     types = source.config.get("type_vocab_size")
     if not isinstance(types, int) or types < 1:
         return ""
-    takes_types = _given(source)
+    takes_types = _takes_types(source)
     if not takes_types and (types == 1 or not source.tokenizer_spec.gives_types):
         return ""
     largest = max(source.tokenizer_spec.library.encode("a", "b").type_ids, default=0)
@@ -27,7 +27,7 @@ def remedy(source: Source) -> str:
     """The remedy for a model whose only use is pairs."""
     first = (
         "use the tokenizer that the model was trained with (--tokenizer)"
-        if _given(source)
+        if _takes_types(source)
         else "export it again with token_type_ids (as optimum-cli does)"
     )
     return (
@@ -36,5 +36,5 @@ def remedy(source: Source) -> str:
     )
 
 
-def _given(source: Source) -> bool:
+def _takes_types(source: Source) -> bool:
     return source.signature.input("token_type_ids") is not None

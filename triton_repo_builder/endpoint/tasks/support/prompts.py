@@ -43,7 +43,7 @@ class Prompt:
 
     @property
     def facts(self) -> tuple[tuple[str, Any], ...]:
-        """For the manifest."""
+        """Facts for the manifest."""
         return (("prompt", self.text),) if self.text else ()
 
     def encode(self, library: Any, example: Example, limit: int | None) -> list[Encoded]:

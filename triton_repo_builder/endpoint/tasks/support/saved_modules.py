@@ -110,7 +110,7 @@ def described(source: Source, *, pooled: str | None = None, feature: str = modul
     """Pooling and the layers after it, from the sentence-transformers files; empty without them.
 
     ``pooled``: the graph's output of pooled vectors. If a module should pool them, the graph has the other
-    modules, too, and only normalising again is safe. ``feature``: what the last layer has to write. Raises
+    modules, too, and only normalising again is safe. ``feature``: the output of the last layer. Raises
     ``TrbError``.
     """
     listed = [module for module in _pooling_modules(source) if kind(module) not in NOTHING]
@@ -122,7 +122,7 @@ def described(source: Source, *, pooled: str | None = None, feature: str = modul
     layers: list[Layer] = []
     for module in listed:
         name = kind(module)
-        if not _known(module):
+        if not _is_supported(module):
             raise _unsupported(source, module)
         if name == "Pooling":
             if layers or pooling:
@@ -141,16 +141,18 @@ def described(source: Source, *, pooled: str | None = None, feature: str = modul
     return Described(pooling=pooling, layers=tuple(layers[:-1] if normalise else layers), normalise=normalise)
 
 
-def _own(module: Mapping[str, Any]) -> str:
+def _own_class(module: Mapping[str, Any]) -> str:
     """The module's class if it is Python code of the model's own; empty else."""
     whole = str(module.get("type", ""))
     return whole if "." in whole and not whole.startswith(("sentence_transformers.", "pylate.")) else ""
 
 
-def _known(module: Mapping[str, Any]) -> bool:
+def _is_supported(module: Mapping[str, Any]) -> bool:
     """Whether a module is one that ``described`` reads; a class of the model's own may do anything."""
     read = ("Pooling", "Dense", "LayerNorm", "Normalize")
-    return kind(module) in ("Transformer", tokenizer.STATIC) or (kind(module) in read and not _own(module))
+    return kind(module) in ("Transformer", tokenizer.STATIC) or (
+        kind(module) in read and not _own_class(module)
+    )
 
 
 def _inside(source: Source) -> str:
@@ -172,7 +174,7 @@ def _unsupported(source: Source, module: Mapping[str, Any]) -> TrbError:
         )
     return TrbError(
         Code.UNSUPPORTED_MODEL,
-        f"the sentence-transformers module '{_own(module) or kind(module):.80}' is not supported",
+        f"the sentence-transformers module '{_own_class(module) or kind(module):.80}' is not supported",
         where=str(module["folder"] / MODULES),
         remedy=remedy,
     )
@@ -190,7 +192,7 @@ def _unpooled(source: Source, module: Mapping[str, Any]) -> TrbError:
 
 def own_code(source: Source) -> tuple[str, ...]:
     """A note on a transformer that is a class of the model's own: it may make other tokens."""
-    names = [code for module in modules(source) if (code := _own(module))]
+    names = [code for module in modules(source) if (code := _own_class(module))]
     return tuple(
         f"{MODULES} names {name:.80}, Python code of the model's own, which is not run: what it does to "
         "texts is not known"
@@ -270,7 +272,7 @@ def _disordered(source: Source, kinds: Sequence[str], module: Mapping[str, Any])
 def _pooling(module: Mapping[str, Any]) -> str:
     """One of the poolings, or several joined by "+": their vectors side by side."""
     place = folder(module)
-    file = place / "config.json"  # not that of the folder above
+    file = place / "config.json"  # not the parent folder's
     config = tokenizer.settings(place, file.name) if containment.within(place, file.name) else {}
     if not config:
         raise TrbError(

@@ -2,7 +2,7 @@
 
 Three forms of graphs: DETR's (``queries``), YOLO's, whose boxes still overlap (``anchors``), and those that
 give finished boxes (``finished``). Each is brought to boxes, one score and one label for each candidate; the
-rest is the same. Operators are those of opset 11, in their forms that later opsets have kept.
+rest is the same. Operators are of opset 11, in forms that later opsets have kept.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _OWN_LABEL = """
 
 
 @dataclass(frozen=True, kw_only=True)
-class Selection:
+class BoxSelection:
     """Which objects are answered."""
 
     labels: int
     most: int
-    """Places in the answer; those that are not used are empty."""
+    """Places in the answer; unused places are empty."""
     score: float
     """Objects have to have more than this."""
     rows: int = 0
@@ -49,7 +49,7 @@ class Selection:
     """Share of two boxes' union from which on the better one suppresses the other (``anchors``)."""
 
 
-def queries(selection: Selection, *, background: bool) -> str:
+def queries(selection: BoxSelection, *, background: bool) -> str:
     """logits [batch, queries, labels], pred_boxes [batch, queries, 4] → objects.
 
     ``background``: the last logit is of no object, and a query has one label, by softmax; else
@@ -88,7 +88,7 @@ def queries(selection: Selection, *, background: bool) -> str:
     return _head(inputs, before, chosen, after, selection)
 
 
-def anchors(selection: Selection, size: tuple[int, int]) -> str:
+def anchors(selection: BoxSelection, size: tuple[int, int]) -> str:
     """output0 [batch, 4 + labels, anchors] of a YOLO without its suppression → objects.
 
     ``size``: height and width of the letterbox, whose pixels the boxes are in. As ``non_max_suppression`` of
@@ -125,7 +125,7 @@ def anchors(selection: Selection, size: tuple[int, int]) -> str:
     return _head(f"float[B, {end}, A] output0", before, _OWN_LABEL, _unboxed(size), selection)
 
 
-def finished(selection: Selection, size: tuple[int, int]) -> str:
+def finished(selection: BoxSelection, size: tuple[int, int]) -> str:
     """output0 [batch, boxes, 6] of corners, score and label → objects; ``size`` as in ``anchors``."""
     before = """
     found = Cast <to = 1> (output0)
@@ -143,7 +143,7 @@ def finished(selection: Selection, size: tuple[int, int]) -> str:
     return _head("float[B, N, 6] output0", before, _OWN_LABEL, _unboxed(size), selection)
 
 
-def _head(inputs: str, before: str, chosen: str, after: str, selection: Selection) -> str:
+def _head(inputs: str, before: str, chosen: str, after: str, selection: BoxSelection) -> str:
     """The best candidates above the score, best first.
 
     The candidates are followed by zeros, so that there are always enough; nothing is above the score there.
@@ -163,23 +163,23 @@ def _head(inputs: str, before: str, chosen: str, after: str, selection: Selectio
     place = Where (above, places, zero){chosen}
     no_label = Constant <value = int64 {{{labels}}}> ()
     label = Where (above, label_place, no_label)
-    {_given("labels", "Gather <axis = 0> (label_names, label)", rows, most)}
+    {_output("labels", "Gather <axis = 0> (label_names, label)", rows, most)}
     box_column = Reshape (box_place, as_column)
     corners_each = Constant <value = int64[3] {{1, 1, 4}}> ()
     of_corners = Expand (box_column, corners_each)
     picked = GatherElements <axis = 1> (raw, of_corners){after}
     above_column = Reshape (above, as_column)
-    {_given("boxes", "Where (above_column, in_pixels, nought)", rows, most, 4)}
-    {_given("scores", "Where (above, best_scores, nought)", rows, most)}
+    {_output("boxes", "Where (above_column, in_pixels, nought)", rows, most, 4)}
+    {_output("scores", "Where (above, best_scores, nought)", rows, most)}
     found32 = Cast <to = 1> (above)
     summed = Constant <value = int64[2] {{{most}, 1}}> ()
     ones = ConstantOfShape <value = float[1] {{1}}> (summed)
     counted = MatMul (found32, ones)
-    {_given("count", "Cast <to = 6> (counted)", rows, 1)}
+    {_output("count", "Cast <to = 6> (counted)", rows, 1)}
 }}"""
 
 
-def _given(name: str, expression: str, *shape: int | str) -> str:
+def _output(name: str, expression: str, *shape: int | str) -> str:
     """An output; a fixed number of rows by a Reshape: ONNX Runtime has to infer what is stated."""
     if isinstance(shape[0], str):
         return f"{name} = {expression}"

@@ -180,7 +180,7 @@ def _by(mode: str, opset: int, skip: int) -> str:
         return _MAX.replace("{reduce}", reduce_max(opset))
     weights = _WEIGHTS[mode]
     if skip:
-        # sentence-transformers weighs a token by its place in the row, not by that among those that count.
+        # sentence-transformers weighs a token by its place in the row, not among the counted tokens.
         weights = weights.replace("Mul (count, mask)", "Mul (place, mask)")
     return weights + _WEIGHTED_SUM.replace("{reduce}", _reduce_sum(opset))
 

@@ -2,9 +2,8 @@
 
     Reshape, Transpose of query, key and value → MatMul → scale → mask → Softmax → MatMul → Transpose, Reshape
 
-Found is what is that, and nothing more: a bias that depends on places (relative positions, a causal or a
-sliding mask) is not, for the mask is left out. It must be without effect where no token is padding, which is
-computed from a mask of ones.
+Only this form is found. A bias that depends on places (relative positions, a causal or a sliding mask) is
+not, for the mask is left out: it must have no effect without padding, which is computed from a mask of ones.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from dataclasses import dataclass, replace
 import onnx
 from onnx import TensorProto
 
-from triton_repo_builder.model.graph.packing.facts import ROWS, TOKENS, Facts
+from triton_repo_builder.model.graph.packing.facts import ROWS, TOKENS, GraphFacts
 from triton_repo_builder.model.graph.packing.sizes import attribute
 
 FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE}
@@ -38,13 +37,13 @@ class Operand:
 
 @dataclass(frozen=True, kw_only=True)
 class Attention:
-    """One of them."""
+    """One attention."""
 
     query: Operand
     key: Operand
     value: Operand
     inner: tuple[onnx.NodeProto, ...]
-    """From the first product to the second, in order, mask left out; each takes what the one before gives."""
+    """From the first product to the second, in order, without the mask; each takes the last one's output."""
     output: str
     """[rows, tokens, heads x width]."""
 
@@ -64,14 +63,14 @@ class Attention:
         return self.query.source, self.key.source, self.value.source
 
 
-def find(facts: Facts) -> Iterator[Attention]:
+def find(facts: GraphFacts) -> Iterator[Attention]:
     """Every one in the graph."""
     for node in facts.graph.node:
-        if node.op_type == "Softmax" and (attention := _around(facts, node)) is not None:
+        if node.op_type == "Softmax" and (attention := _attention(facts, node)) is not None:
             yield attention
 
 
-def _around(facts: Facts, softmax: onnx.NodeProto) -> Attention | None:
+def _attention(facts: GraphFacts, softmax: onnx.NodeProto) -> Attention | None:
     dims = facts.dims.get(softmax.output[0], ())
     if (
         len(dims) != 4
@@ -88,7 +87,7 @@ def _around(facts: Facts, softmax: onnx.NodeProto) -> Attention | None:
             rest = rest or scores.input[0]
             above.insert(0, scores)
         name = rest
-    below = _below(facts, softmax)
+    below = _second_product(facts, softmax)
     if scores is None or below is None:
         return None
     after, product, output = below
@@ -112,15 +111,15 @@ def _around(facts: Facts, softmax: onnx.NodeProto) -> Attention | None:
     )
 
 
-def _masked(facts: Facts, node: onnx.NodeProto) -> str | None:
+def _masked(facts: GraphFacts, node: onnx.NodeProto) -> str | None:
     """The scores, if all that is done to them here is to mask padding."""
     if node.op_type == "Add":
         for scores, bias in (node.input, node.input[::-1]):
-            if facts.uniform.get(bias) == 0 and _same(facts, scores, node.output[0]):
+            if facts.uniform.get(bias) == 0 and _equal_sizes(facts, scores, node.output[0]):
                 return str(scores)
     if node.op_type == "Where" and (chosen := facts.uniform.get(node.input[0])) is not None:
         scores = node.input[1] if chosen else node.input[2]
-        return str(scores) if _same(facts, scores, node.output[0]) else None
+        return str(scores) if _equal_sizes(facts, scores, node.output[0]) else None
     return None
 
 
@@ -128,11 +127,11 @@ def _to_float(node: onnx.NodeProto) -> bool:
     return node.op_type == "Cast" and attribute(node, "to", 0) in FLOATS
 
 
-def _same(facts: Facts, first: str, second: str) -> bool:
+def _equal_sizes(facts: GraphFacts, first: str, second: str) -> bool:
     return facts.dims.get(first, ()) == facts.dims.get(second)
 
 
-def _scaled(facts: Facts, node: onnx.NodeProto) -> str | None:
+def _scaled(facts: GraphFacts, node: onnx.NodeProto) -> str | None:
     """The tensor that the node multiplies or divides by one number; None for other nodes."""
     if node.op_type not in ("Mul", "Div"):
         return None
@@ -144,7 +143,7 @@ def _scaled(facts: Facts, node: onnx.NodeProto) -> str | None:
     return None
 
 
-def _operand(facts: Facts, name: str) -> Operand | None:
+def _operand(facts: GraphFacts, name: str) -> Operand | None:
     perm = [0, 1, 2, 3]
     factors: list[onnx.NodeProto] = []
     while (node := facts.producer.get(name)) is not None:
@@ -175,7 +174,7 @@ def _operand(facts: Facts, name: str) -> Operand | None:
     return None
 
 
-def _swapped(facts: Facts, last: onnx.NodeProto) -> str | None:
+def _swapped(facts: GraphFacts, last: onnx.NodeProto) -> str | None:
     """The tensor whose last two axes are swapped, with rows and heads joined to one axis in between.
 
     So torch's exporter writes ``scaled_dot_product_attention``: Reshape, Transpose of three axes, Reshape.
@@ -194,19 +193,21 @@ def _swapped(facts: Facts, last: onnx.NodeProto) -> str | None:
     return str(first.input[0]) if back == (*whole[:2], whole[3], whole[2]) else None
 
 
-def _unbiased(facts: Facts, key: str) -> str:
+def _unbiased(facts: GraphFacts, key: str) -> str:
     """The key without its bias: that adds the same to all scores of a query, which softmax does not see."""
     node = facts.producer.get(key)
     if node is None or node.op_type != "Add":
         return key
     for tensor, bias in (node.input, node.input[::-1]):
         constant = bias in facts.constants and len(facts.dims.get(bias, ())) == 1
-        if constant and _same(facts, tensor, key):
+        if constant and _equal_sizes(facts, tensor, key):
             return str(tensor)
     return key
 
 
-def _below(facts: Facts, softmax: onnx.NodeProto) -> tuple[list[onnx.NodeProto], onnx.NodeProto, str] | None:
+def _second_product(
+    facts: GraphFacts, softmax: onnx.NodeProto
+) -> tuple[list[onnx.NodeProto], onnx.NodeProto, str] | None:
     """Nodes between the softmax and the second product, that product, and the attention's output."""
     after: list[onnx.NodeProto] = []
     name = softmax.output[0]

@@ -15,7 +15,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from triton_repo_builder.model.graph.packing.attention import Attention, Operand
-from triton_repo_builder.model.graph.packing.emit import Constants, Nodes
+from triton_repo_builder.model.graph.packing.emit import GraphConstants, Nodes
 from triton_repo_builder.repository.tensor_names import ROW_LENGTHS
 
 NEEDED_OPSET = 13
@@ -108,9 +108,9 @@ BY_PLACE = (2, 0, 1, 3)
 
 
 class AttentionLoops:
-    """Writes them among the nodes of a graph."""
+    """Writer of attention among the nodes of a graph."""
 
-    def __init__(self, nodes: Nodes, constants: Constants) -> None:
+    def __init__(self, nodes: Nodes, constants: GraphConstants) -> None:
         self._nodes, self._constants = nodes, constants
         self._made: set[str] = set()
 
@@ -151,7 +151,7 @@ class AttentionLoops:
 class _Body:
     """One run: a block of a group's queries beside all its keys."""
 
-    def __init__(self, attention: Attention, nodes: Nodes, constants: Constants, outer: str) -> None:
+    def __init__(self, attention: Attention, nodes: Nodes, constants: GraphConstants, outer: str) -> None:
         self._attention, self._nodes, self._constants, self._outer = attention, nodes, constants, outer
 
     def graph(self, rows: dict[str, str], shapes: dict[str, str], kind: int) -> onnx.GraphProto:

@@ -8,13 +8,13 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from triton_repo_builder.model.graph.packing.facts import Facts
+from triton_repo_builder.model.graph.packing.facts import GraphFacts
 
 
-class Constants:
+class GraphConstants:
     """Initializers to be, each made once."""
 
-    def __init__(self, facts: Facts, prefix: str) -> None:
+    def __init__(self, facts: GraphFacts, prefix: str) -> None:
         self._facts, self._prefix = facts, prefix
         self.tensors: dict[str, onnx.TensorProto] = {}
 
@@ -35,7 +35,7 @@ class Constants:
         return self._facts.value(name) is not None
 
     def known(self, name: str) -> str:
-        """By which name a node reads a tensor of the graph: a constant if its numbers are known."""
+        """The name by which a node reads a tensor of the graph: a constant if its numbers are known."""
         value = self._facts.value(name)
         if value is None or name in self._facts.initializers:
             return name
@@ -52,7 +52,7 @@ class Nodes:
         self.nodes: list[onnx.NodeProto] = []
 
     def name(self, name: str) -> str:
-        """With the prefix."""
+        """The name with the prefix."""
         return self.prefix + name
 
     def add(self, kind: str, inputs: Sequence[str], output: str, **attributes: object) -> str:

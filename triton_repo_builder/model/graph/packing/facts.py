@@ -48,14 +48,14 @@ _MOVES = {
     "Identity", "Unsqueeze", "Squeeze", "Reshape", "Expand", "Slice", "Transpose", "Gather", "GatherND",
     "Flatten", "Tile",
 }  # fmt: skip
-"""Each number of what they give is one of their first input."""
+"""Operators whose output holds numbers of their first input only."""
 
 
-class Facts:
+class GraphFacts:
     """Facts about the tensors of one graph, by name."""
 
     @classmethod
-    def of(cls, model: onnx.ModelProto) -> Facts | None:
+    def of(cls, model: onnx.ModelProto) -> GraphFacts | None:
         """The facts; None of a damaged graph, which ONNX Runtime refuses."""
         if node_rules.damaged(model):
             return None
@@ -76,7 +76,7 @@ class Facts:
         initializers = [tensor for tensor in model.graph.initializer if tensor.name not in self.inputs]
         self.initializers = {tensor.name for tensor in initializers}
         self.constants = {tensor.name for tensor in initializers}
-        """Initializers, and what is computed of them alone."""
+        """Initializers, and tensors computed from them alone."""
         self.dims: dict[str, Dims] = {tensor.name: tuple(tensor.dims) for tensor in initializers}
         self.kinds: dict[str, int] = {tensor.name: tensor.data_type for tensor in initializers}
         for value in _inferred(model):
@@ -97,7 +97,7 @@ class Facts:
         for node in model.graph.node:
             self._learn(node)
         self.known = {name for name in self.sizes if self.value(name) is not None}
-        """All whose ``value`` is known."""
+        """Tensors whose ``value`` is known."""
 
     def value(self, name: str) -> npt.NDArray[Any] | None:
         """The numbers of a small constant, one computed of constants, or of sizes that are fixed."""
@@ -166,7 +166,7 @@ class Facts:
 
 
 def _inferred(model: onnx.ModelProto) -> Iterator[onnx.ValueInfoProto]:
-    """Inputs, and what follows of them alone: an exporter names each size of other tensors anew."""
+    """Tensors whose sizes follow from the inputs alone: an exporter names each size of other tensors anew."""
     bare = onnx.ModelProto()
     bare.CopyFrom(model)
     del bare.graph.value_info[:]

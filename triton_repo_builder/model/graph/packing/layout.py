@@ -1,9 +1,9 @@
-"""Which tensors are of tokens, end to end, and which of padded rows; what must be made in both ways.
+"""Which tensors are tokens, end to end, and which padded rows; some are needed in both forms.
 
 A tensor of tokens that a node on padded rows reads is laid out in rows, with the numbers of some token in the
-places of padding. The graph must mask those itself. So only such nodes may read it as pick places of it
-(``PICKS``), or bring it together with padded data, as a mask, before anything goes over the places of a row;
-and none at all reads what no attention comes before, for that may be masked by what was looked up.
+places of padding, which the graph must mask. So only two kinds of nodes may read it: nodes that pick places
+of it (``PICKS``), and nodes that combine it with padded data, as a mask, before any operator runs over the
+places of a row. No node may read tensors of tokens before attention: embeddings there may mask the padding.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from triton_repo_builder.model.graph import node_rules, walk
 from triton_repo_builder.model.graph.packing import attention, sizes, tokenwise
 from triton_repo_builder.model.graph.packing.attention import Attention
 from triton_repo_builder.model.graph.packing.attention_loop import NEEDED_OPSET
-from triton_repo_builder.model.graph.packing.facts import ROWS, TOKENS, Facts
+from triton_repo_builder.model.graph.packing.facts import ROWS, TOKENS, GraphFacts
 from triton_repo_builder.model.graph.packing.tokenwise import LEAD
 
 HEAVY = {"MatMul", "MatMulInteger", "Gemm", "Conv", "Einsum", "Softmax", "LayerNormalization"}
@@ -27,18 +27,18 @@ PICKS = {"Gather", "GatherND", "GatherElements", "Slice"}
 MOVES = {"Cast", "Identity", "Unsqueeze", "Squeeze", "Transpose", "Reshape"}
 COMBINES = {"Add", "Div", "Mul", "Sub", "Where"}
 COUNTS = {"NonZero", "Unique", "Compress"}
-"""Sizes of what they give are data."""
+"""Operators whose output sizes depend on data."""
 
 
 @dataclass
 class Layout:
     """Form of each tensor of one graph: packed tokens, padded rows, or both."""
 
-    facts: Facts
+    facts: GraphFacts
     leads: dict[str, int] = field(default_factory=dict)
     """Tensors of tokens, with their leads (``tokenwise.py``)."""
     attentions: dict[str, Attention] = field(default_factory=dict)
-    """By output."""
+    """Attentions by output."""
     attended: set[str] = field(default_factory=set)
     """Tensors of tokens that attention comes before."""
     by_size: set[str] = field(default_factory=set)
@@ -58,10 +58,10 @@ class Layout:
     def of(cls, model: onnx.ModelProto) -> Layout:
         """The layout of ``model``'s graph, which may be a skeleton."""
         if obstacle := _obstacle(model):
-            return cls(facts=Facts(onnx.ModelProto()), obstacle=obstacle)
-        facts = Facts.of(model)
+            return cls(facts=GraphFacts(onnx.ModelProto()), obstacle=obstacle)
+        facts = GraphFacts.of(model)
         if facts is None:
-            return cls(facts=Facts(onnx.ModelProto()), obstacle="the graph is damaged")
+            return cls(facts=GraphFacts(onnx.ModelProto()), obstacle="the graph is damaged")
         layout = cls(facts=facts)
         layout._assign(attention.find(layout.facts))
         if layout.attentions:
@@ -167,7 +167,8 @@ class Layout:
             self.obstacle = f"'{bare[0]}' is read before attention"
 
     def _check_masks(self) -> None:
-        """Before anything goes over the places of a row, what is laid out must be masked."""
+        """Tensors of tokens that are laid out on padded rows must be masked before an operator runs over the
+        places of a row."""
         for node in self.facts.graph.node:
             if not self.wide & {*node.output} or node.output[0] in self.leads:
                 continue

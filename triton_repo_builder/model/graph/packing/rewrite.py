@@ -20,7 +20,7 @@ from triton_repo_builder.model.graph.packing.attention_loop import (
     STRIDE,
     AttentionLoops,
 )
-from triton_repo_builder.model.graph.packing.emit import Constants, Nodes
+from triton_repo_builder.model.graph.packing.emit import GraphConstants, Nodes
 from triton_repo_builder.model.graph.packing.facts import TOKENS
 from triton_repo_builder.model.graph.packing.layout import Layout
 from triton_repo_builder.model.graph.packing.tokenwise import LEAD
@@ -28,8 +28,8 @@ from triton_repo_builder.model.read.skeleton import Skeleton
 from triton_repo_builder.repository.tensor_names import ROW_LENGTHS
 
 PLACES, COLUMNS, WIDE = "places", "columns", "wide_places"
-"""Row and place in it of each token, INT64 [tokens, 2]; the place alone; of each place in a padded row its
-token, or any for padding, INT64 [rows, longest]."""
+"""Row and place of each token, INT64 [tokens, 2]; the place alone; the token of each place in a padded row,
+any for padding, INT64 [rows, longest]."""
 _BEFORE = f"""
 packed (int64[R] {ROW_LENGTHS}) => (int64[N, 2] {PLACES}, int64[N] {COLUMNS}, int64[R, T] {WIDE},
     {", ".join(f"int64[G, 1] {name}" for name in (*KEYS, *QUERY))}, int64 {COUNT}) {{
@@ -68,10 +68,10 @@ def obstacle(graph: Skeleton) -> str:
 
 
 def pack(model: onnx.ModelProto) -> None:
-    """Rewrite the graph, which has no ``obstacle``; its outputs are as they were, padded.
+    """Rewrite the graph, which has no ``obstacle``; its outputs stay padded.
 
-    It takes ``ROW_LENGTHS`` beside its own inputs, which are padded at the end of each row to the longest.
-    Rows of equal length that follow each other share a run of attention. ``ValueError`` for an obstacle.
+    The new graph takes ``ROW_LENGTHS`` beside its inputs, whose rows are padded at the end to the longest.
+    Neighbouring rows of equal length share a run of attention. ``ValueError`` for an obstacle.
     """
     layout = Layout.of(model)
     if layout.obstacle:
@@ -80,12 +80,12 @@ def pack(model: onnx.ModelProto) -> None:
 
 
 class _Writer:
-    """The nodes of the new graph, in which a name of the old one means a tensor of padded rows."""
+    """Nodes of the new graph; names of the old graph stand for padded rows in it."""
 
     def __init__(self, layout: Layout, prefix: str) -> None:
         self._layout, self._facts = layout, layout.facts
         self._out = Nodes(prefix)
-        self._constants = Constants(layout.facts, prefix)
+        self._constants = GraphConstants(layout.facts, prefix)
         self._loops = AttentionLoops(self._out, self._constants)
         self._made: set[str] = set()
         self._filled: dict[str, str] = {}
@@ -156,7 +156,7 @@ class _Writer:
         return packed
 
     def _padded(self, node: onnx.NodeProto) -> None:
-        """A node as it is, but for constants that were computed of sizes."""
+        """A copy of the node; constants computed from sizes become initializers."""
         inputs = [self._constants.known(name) for name in node.input]
         if node.output[0] in self._facts.unit_sizes and node.input[0] in self._layout.leads:
             inputs = [self._packed(node.input[0])]

@@ -1,7 +1,7 @@
-"""Sizes of tensors by name: what ONNX's own inference loses where a graph computes a shape and uses it.
+"""Sizes of tensors by name, also of shapes that a graph computes, which ONNX's own inference loses.
 
-A size is a number, a name (two of one name are the same, whatever the inputs), or None. The values of a
-tensor that holds sizes are an array of such.
+A size is a number, a name (two sizes of one name are equal, whatever the inputs), or None. The values of a
+tensor that holds sizes are an array of sizes.
 """
 
 from __future__ import annotations

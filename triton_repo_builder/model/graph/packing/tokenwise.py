@@ -1,8 +1,8 @@
-"""Nodes that treat each token by itself: the same of all tokens end to end as row by row.
+"""Nodes that treat each token by itself, so that all tokens end to end give the same numbers as rows.
 
 A tensor of tokens is [rows, tokens, …], or *flat*, [rows x tokens, …]. Over the tokens of all rows the first
-becomes [1, all tokens, …], and a node that touches only the axes after those, with constants and tensors of
-tokens, gives the same numbers. Axes are counted by ``lead``: 2, or 1 for flat ones.
+form becomes [1, all tokens, …]. A node gives the same numbers if it touches only the axes after those, with
+constants and tensors of tokens. Axes are counted by ``lead``: 2, or 1 for flat tensors.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from math import prod
 
 import onnx
 
-from triton_repo_builder.model.graph.packing.facts import ROWS, TOKENS, Facts
+from triton_repo_builder.model.graph.packing.facts import ROWS, TOKENS, GraphFacts
 from triton_repo_builder.model.graph.packing.sizes import Dims, attribute
 from triton_repo_builder.model.graph.packing.sizes import axes as axes_of
 
@@ -31,7 +31,7 @@ LEAD = 2
 Lead = Mapping[str, int]
 
 
-def lead(facts: Facts, node: onnx.NodeProto, leads: Lead, by_size: Set[str]) -> int:
+def lead(facts: GraphFacts, node: onnx.NodeProto, leads: Lead, by_size: Set[str]) -> int:
     """The lead of the outputs of ``node``; 0 if it does not treat each token by itself.
 
     ``leads`` has the leads of its inputs; ``by_size`` names tensors that depend on sizes alone, which may be
@@ -87,7 +87,7 @@ def lead(facts: Facts, node: onnx.NodeProto, leads: Lead, by_size: Set[str]) -> 
     return 0
 
 
-def shape_of_packed(facts: Facts, node: onnx.NodeProto, leads: Lead) -> list[int] | None:
+def shape_of_packed(facts: GraphFacts, node: onnx.NodeProto, leads: Lead) -> list[int] | None:
     """The shape that a ``Reshape`` gives to the tokens of all rows; None for any other node."""
     if node.op_type != "Reshape":
         return None
@@ -95,7 +95,7 @@ def shape_of_packed(facts: Facts, node: onnx.NodeProto, leads: Lead) -> list[int
     return [1, -1, *rest] if leads[node.output[0]] == LEAD else [-1, *rest]
 
 
-def _aligned(facts: Facts, node: onnx.NodeProto, leads: Lead, by_size: Set[str], first: int) -> bool:
+def _aligned(facts: GraphFacts, node: onnx.NodeProto, leads: Lead, by_size: Set[str], first: int) -> bool:
     """Whether number meets number: tokens have one rank, constants lie along the axes after the lead."""
     ranks = {len(facts.dims[name]) if name in facts.dims else 0 for name in node.input if name in leads}
     if len(ranks) != 1 or ranks == {0}:
@@ -118,13 +118,13 @@ def _aligned(facts: Facts, node: onnx.NodeProto, leads: Lead, by_size: Set[str],
     return True
 
 
-def _constant_sizes(facts: Facts, name: str) -> Dims | None:
+def _constant_sizes(facts: GraphFacts, name: str) -> Dims | None:
     """None unless it is a constant of known sizes."""
     constant = name in facts.constants or facts.value(name) is not None
     return facts.dims.get(name) if constant else None
 
 
-def _reshaped(facts: Facts, node: onnx.NodeProto, first: int) -> int:
+def _reshaped(facts: GraphFacts, node: onnx.NodeProto, first: int) -> int:
     """Whether only the axes after the lead change, and which lead there is then."""
     dims = facts.dims.get(node.output[0])
     before = _rest(facts, node.input[0], first)
@@ -139,7 +139,7 @@ def _reshaped(facts: Facts, node: onnx.NodeProto, first: int) -> int:
     return 1 if prod(int(size) for size in shape[1:]) == prod(before) and 0 not in shape else 0
 
 
-def _rest(facts: Facts, name: str, first: int) -> list[int] | None:
+def _rest(facts: GraphFacts, name: str, first: int) -> list[int] | None:
     """The sizes after the lead, if all are fixed."""
     dims = facts.dims.get(name)
     if dims is None or len(dims) < first:
@@ -148,7 +148,7 @@ def _rest(facts: Facts, name: str, first: int) -> list[int] | None:
     return rest if len(rest) == len(dims) - first else None
 
 
-def _expanded(facts: Facts, node: onnx.NodeProto, leads: Lead) -> int:
+def _expanded(facts: GraphFacts, node: onnx.NodeProto, leads: Lead) -> int:
     """One number for each token: a constant expanded to the shape of a flat tensor of one axis."""
     shape = facts.producer.get(node.input[1])
     if shape is None or shape.op_type != "Shape" or shape.attribute or leads.get(shape.input[0]) != 1:

@@ -11,7 +11,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from triton_repo_builder.model.graph.packing.facts import MASK, ROWS, TOKENS, Facts
+from triton_repo_builder.model.graph.packing.facts import MASK, ROWS, TOKENS, GraphFacts
 
 MODELS = Path(__file__).parents[4] / "data" / "models"
 EXPORTS = [
@@ -87,9 +87,11 @@ def test_values_are_computed_as_onnxruntime_does() -> None:
         assert np.array_equal(value, tensors[name]), name
 
 
-def everything(model: onnx.ModelProto, rows: int, length: int) -> tuple[Facts, dict[str, npt.NDArray[Any]]]:
+def everything(
+    model: onnx.ModelProto, rows: int, length: int
+) -> tuple[GraphFacts, dict[str, npt.NDArray[Any]]]:
     """The facts, and every tensor that a run without padding makes."""
-    facts = Facts(model)
+    facts = GraphFacts(model)
     kept = {value.name for value in model.graph.output}
     made = [name for node in model.graph.node for name in node.output if name and name not in kept]
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in made)
@@ -137,7 +139,7 @@ def test_sizes_and_values_are_those_of_a_run(export: str, rows: int, length: int
 
 def test_the_mask_of_a_known_export_is_followed_to_its_end() -> None:
     """Not only nothing wrong is said: the bias of each attention is known to be 0."""
-    facts = Facts(onnx.load(MODELS / "embedding" / "minilm_pooled" / "model.onnx"))
+    facts = GraphFacts(onnx.load(MODELS / "embedding" / "minilm_pooled" / "model.onnx"))
     biases = [
         facts.uniform.get(name)
         for node in facts.graph.node
