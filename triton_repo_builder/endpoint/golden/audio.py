@@ -36,14 +36,14 @@ def record(
     batching: bool,
 ) -> Recording:
     """Golden cases, after a proof that the served code gives the same samples. Raises ``TrbError``."""
-    sounds = sample_sounds(spec)
-    return media.record(model, source, task, sounds, endpoint, batching=batching)
+    given = given_sounds(spec)
+    return media.record(model, source, task, given, endpoint, batching=batching)
 
 
-def sample_sounds(spec: AudioSpec) -> media.MediaFiles:
+def given_sounds(spec: AudioSpec) -> media.Files:
     """The sounds of this package, made ready. Raises ``TrbError``."""
     files = sounds()
-    return media.MediaFiles(
+    return media.Files(
         field=INPUT,
         files=files,
         values=audio_processor.prove(spec, list(files.values())),

@@ -34,9 +34,7 @@ def images() -> Mapping[str, bytes]:
 def pixels(spec: ImageSpec, layout: str, files: Mapping[str, bytes]) -> list[npt.NDArray[Any]]:
     """The graph's input for each of these files. Raises ``TrbError`` if the served code gives another."""
     values = image_reference.prove(spec, list(files.values()))
-    return (
-        [np.ascontiguousarray(np.moveaxis(image, 0, 2)) for image in values] if layout == "NHWC" else values
-    )
+    return [np.ascontiguousarray(np.moveaxis(row, 0, 2)) for row in values] if layout == "NHWC" else values
 
 
 def record(
@@ -50,15 +48,15 @@ def record(
     batching: bool,
 ) -> Recording:
     """Golden cases, after a proof that the served code gives the same pixels. Raises ``TrbError``."""
-    files = sample_images(spec, layout)
-    return media.record(model, source, task, files, endpoint, batching=batching)
+    given = given_images(spec, layout)
+    return media.record(model, source, task, given, endpoint, batching=batching)
 
 
-def sample_images(spec: ImageSpec, layout: str) -> media.MediaFiles:
+def given_images(spec: ImageSpec, layout: str) -> media.Files:
     """The images of this package, made ready. Raises ``TrbError``."""
     files = images()
     tools = f"transformers {transformers_library.version()} {spec.kind or 'image_transforms'}"
-    return media.MediaFiles(
+    return media.Files(
         field=INPUT,
         files=files,
         values=pixels(spec, layout, files),

@@ -57,7 +57,7 @@ def record(request: Request, prepared: AudioSpec, original: OriginalModel) -> Re
 def plan(request: Request, prepared: AudioSpec, recording: Recording | None) -> EndpointPlan:
     """Raises ``TrbError`` NOT_BATCHABLE."""
     if recording is None:
-        golden.sample_sounds(prepared)  # proves the preprocessing, as recording does
+        golden.given_sounds(prepared)  # proves the preprocessing, as recording does
     source, task, options, name = request.source, request.task, request.options, request.name
     measured = measured_obstacle(request, recording)
     if measured:

@@ -1,4 +1,4 @@
-"""Types of build options: each class reads a flag's text or a value of trb.toml, and checks it."""
+"""What a build option may hold: each class reads a flag's text or a value of trb.toml, and checks it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNITS = {"us": 1, "µs": 1, "ms": 1_000, "s": 1_000_000}
 
 
 class InvalidValue(ValueError):
-    """The fault of a value, and the remedy; ``options.py`` adds the option's name."""
+    """What is wrong with a value, and what to write instead; ``options.py`` adds the option's name."""
 
     def __init__(self, message: str, remedy: str) -> None:
         super().__init__(message)
