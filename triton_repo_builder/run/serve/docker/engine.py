@@ -11,6 +11,7 @@ from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.repository import Repository
 from triton_repo_builder.run.client import Urls
 from triton_repo_builder.run.client.values import LOOPBACK
+from triton_repo_builder.run.options import ServeOptions
 from triton_repo_builder.run.serve.docker import (
     daemon,
     errors,
@@ -20,7 +21,7 @@ from triton_repo_builder.run.serve.docker import (
 )
 from triton_repo_builder.run.serve.docker.cleanup import Cleanup
 from triton_repo_builder.run.serve.docker.handle import ContainerServer
-from triton_repo_builder.run.serve.engine import Progress, ServeOptions
+from triton_repo_builder.run.serve.engine import Progress
 from triton_repo_builder.run.serve.loading import start as loading_start
 from triton_repo_builder.run.serve.loading.select import Targets
 from triton_repo_builder.run.serve.processes import ports

@@ -12,10 +12,11 @@ from triton_repo_builder.base import files, process
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.process import Process
 from triton_repo_builder.repository import Repository
+from triton_repo_builder.run.options import ServeOptions
 from triton_repo_builder.run.serve import admin_apis, workdir
 from triton_repo_builder.run.serve.embedded import install, supervisor
 from triton_repo_builder.run.serve.embedded.handle import EmbeddedServer
-from triton_repo_builder.run.serve.engine import Progress, ServeOptions
+from triton_repo_builder.run.serve.engine import Progress
 from triton_repo_builder.run.serve.loading import failure_causes
 from triton_repo_builder.run.serve.loading import start as loading_start
 from triton_repo_builder.run.serve.loading.select import Targets
@@ -68,7 +69,7 @@ def arguments(binary: Path, models: str, backends: Path, options: ServeOptions, 
         f"--metrics-address={options.host}",
         f"--metrics-port={at.metrics}",
         f"--exit-timeout-secs={options.exit_timeout}",
-        *([f"--log-verbose={options.log_verbose}"] if options.log_verbose else []),
+        *(["--log-verbose=1"] if options.verbose else []),
         *admin_apis.arguments(options),
         *(_absolute(option) for option in options.extra),
     ]
