@@ -63,10 +63,7 @@ class ApplyOptions:
         metavar="FILE",
     )
     force: bool = option(
-        False,
-        Switch(),
-        Topic.REPOSITORY,
-        "Replace files in FOLDER that were edited since trb wrote them.",
+        False, Switch(), Topic.REPOSITORY, "Replace files in FOLDER that were edited since trb wrote them."
     )
     as_json: bool = option(False, Switch(), Topic.OUTPUT, "Print the result as JSON.", flag="--json")
 

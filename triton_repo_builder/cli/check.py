@@ -40,11 +40,7 @@ class TeamOptions:
         metavar="YY.MM",
     )
     select: tuple[str, ...] = option(
-        (),
-        Names(),
-        Topic.CHECKS,
-        "Show these findings only: 'onnx-*,config-syntax'.",
-        metavar="CODES",
+        (), Names(), Topic.CHECKS, "Show these findings only: 'onnx-*,config-syntax'.", metavar="CODES"
     )
     ignore: tuple[str, ...] = option((), Names(), Topic.CHECKS, "Leave these findings out.", metavar="CODES")
     policies: tuple[Path, ...] = option(
@@ -61,21 +57,11 @@ class TeamOptions:
         metavar="NAMES",
     )
     backends: tuple[str, ...] = option(
-        (),
-        Names(),
-        Topic.SERVER,
-        "Backends of the image.",
-        default="the stock image's",
-        metavar="NAMES",
+        (), Names(), Topic.SERVER, "Backends of the image.", default="the stock image's", metavar="NAMES"
     )
     gpus: int | None = option(None, Number(0), Topic.SERVER, "GPUs of the machine that serves.")
     config: Path | None = option(
-        None,
-        FilePath(),
-        Topic.CHECKS,
-        "The [check] table of this file.",
-        default="trb.toml",
-        metavar="FILE",
+        None, FilePath(), Topic.CHECKS, "The [check] table of this file.", default="trb.toml", metavar="FILE"
     )
 
 

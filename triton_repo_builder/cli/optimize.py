@@ -27,12 +27,7 @@ class ModelOptions:
     """The model, as for ``trb build``."""
 
     task: str | None = option(
-        None,
-        Text(),
-        Topic.MODEL,
-        "What the model is for.",
-        default="from the model's files",
-        metavar="TASK",
+        None, Text(), Topic.MODEL, "What the model is for.", default="from the model's files", metavar="TASK"
     )
     pooling: str | None = option(
         None, Text(), Topic.MODEL, "As for trb build, of a model that does not say.", metavar="POOLING"
@@ -45,12 +40,7 @@ class ModelOptions:
     )
     device: str = option("auto", Choice(("cpu", "gpu", "auto")), Topic.MODEL, "Where it will be served.")
     triton_release: str | None = option(
-        None,
-        Text(),
-        Topic.MODEL,
-        "Release that will serve it.",
-        default="24.10",
-        metavar="YY.MM",
+        None, Text(), Topic.MODEL, "Release that will serve it.", default="24.10", metavar="YY.MM"
     )
 
 

@@ -23,10 +23,7 @@ class SwitchedServer(Address):
     """A running server whose version is changed, too."""
 
     url: str | None = option(
-        None,
-        Text(),
-        Topic.RUNNING,
-        "Also switch this running server, tested by trb smoke before and after.",
+        None, Text(), Topic.RUNNING, "Also switch this running server, tested by trb smoke before and after."
     )
 
 

@@ -49,10 +49,7 @@ class ProcessOptions:
     )
     logs: bool = option(False, Switch(), Topic.OUTPUT, "Print the server's output.")
     detach: bool = option(
-        False,
-        Switch(),
-        Topic.OUTPUT,
-        "Return when ready and keep it running: see trb status, trb stop.",
+        False, Switch(), Topic.OUTPUT, "Return when ready and keep it running: see trb status, trb stop."
     )
     as_json: bool = option(False, Switch(), Topic.OUTPUT, "Print one JSON object when ready.", flag="--json")
     supervise: Path | None = option(None, FilePath(), Topic.OUTPUT, "", hidden=True)

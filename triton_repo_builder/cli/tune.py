@@ -47,10 +47,7 @@ class ResultOptions:
 
     write: bool = option(False, Switch(), Topic.OUTPUT, "Write the chosen setting, proven by trb smoke.")
     matrix: bool = option(
-        False,
-        Switch(),
-        Topic.OUTPUT,
-        "No search: instances and batching on and off, for each variant.",
+        False, Switch(), Topic.OUTPUT, "No search: instances and batching on and off, for each variant."
     )
     as_json: bool = option(False, Switch(), Topic.OUTPUT, "Print the report as JSON.", flag="--json")
 

@@ -96,11 +96,7 @@ class BenchOptions:
         metavar="LOG",
     )
     slo: Objective | None = option(
-        None,
-        Slo(),
-        Topic.MEASUREMENT,
-        "Also print goodput: answers a second within TIME.",
-        metavar="P=TIME",
+        None, Slo(), Topic.MEASUREMENT, "Also print goodput: answers a second within TIME.", metavar="P=TIME"
     )
     rows: int = option(1, Number(), Topic.LOAD, "Rows (texts) in each request.")
     warmup: float = option(2.0, Seconds(), Topic.MEASUREMENT, "Time before measuring.", default="2s")

@@ -69,11 +69,7 @@ class ServeOptions:
         metavar="NAME",
     )
     load_timeout: float = option(
-        300.0,
-        Real(0, above=True),
-        Topic.SERVER,
-        "Seconds until all models must be ready.",
-        flag="--timeout",
+        300.0, Real(0, above=True), Topic.SERVER, "Seconds until all models must be ready.", flag="--timeout"
     )
     log_file: Path | None = option(
         None, FilePath(folder=False), Topic.OUTPUT, "File for the server's output."
