@@ -62,6 +62,17 @@ class Text(Value):
 
 
 @dataclass(frozen=True)
+class Filled(Value):
+    """Text that is not empty, as that of an unset shell variable is."""
+
+    def parse(self, text: str) -> str:
+        """The text."""
+        if not text:
+            raise InvalidValue("it is empty (a shell variable that is not set?)")
+        return text
+
+
+@dataclass(frozen=True)
 class Line(Value):
     """One line of text: it becomes a trailer of a commit and a parameter of a config.pbtxt."""
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from triton_repo_builder.base import option_values as values
 from triton_repo_builder.base.declaration import Topic, option
-from triton_repo_builder.base.option_values import LIMIT, FilePath, Text
 
 if TYPE_CHECKING:
     from triton_repo_builder.run.client import Urls
@@ -20,7 +20,6 @@ else:
 
 DEFAULT_REPOSITORY = Path("model_repository")
 DEFAULT_URL = "http://127.0.0.1:8000"
-URL_HELP = "HTTP address of the server.  [default: the one in the background, else 127.0.0.1:8000]"
 HTTP_PORT = 8000
 LAST_HTTP_PORT = 65533
 """The last one that has two ports above it."""
@@ -47,19 +46,9 @@ class Real(click.FloatRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """A ``float``."""
         number = super().convert(value, param, ctx)
-        if not -LIMIT <= number <= LIMIT:
-            self.fail(f"'{value}' is not a number below {LIMIT:,}", param, ctx)
+        if not -values.LIMIT <= number <= values.LIMIT:
+            self.fail(f"'{value}' is not a number below {values.LIMIT:,}", param, ctx)
         return number
-
-
-admin_key_option = click.option(
-    "--admin-key",
-    type=Place(),
-    metavar="FILE",
-    envvar=VARIABLE,
-    show_envvar=True,
-    help="File with the server's admin key, if it wants one.",
-)
 
 
 class Filled(ParamType):
@@ -91,41 +80,60 @@ class Repo(Place):
         return stores.parse(value)
 
 
-def send_key(url: str | None, file: Path | None) -> None:
-    """Send the admin key in this file, if there is one, to the server at ``url`` until the command ends."""
-    if file is None or url is None:
-        return
-    from triton_repo_builder.run.client import admin_key
-
-    admin_key.remember(url, admin_key.read(file))
-    click.get_current_context().call_on_close(lambda: admin_key.forget(url))
-
-
 @dataclass(frozen=True, kw_only=True)
-class Address:
-    """A server that runs already."""
+class Server:
+    """A running server, and the key of its administrative APIs."""
 
     url: str | None = option(
         None,
-        Text(),
+        values.Filled(),
+        Topic.RUNNING,
+        "HTTP address of the server.",
+        default="the one in the background, else 127.0.0.1:8000",
+    )
+    admin_key: Path | None = option(
+        None,
+        values.FilePath(),
+        Topic.RUNNING,
+        "File with the server's admin key, if it wants one.",
+        metavar="FILE",
+        envvar=VARIABLE,
+    )
+
+    def send_key(self, url: str | None = None) -> None:
+        """Send the admin key, if there is one, to the server until the command ends."""
+        url = url or self.url
+        if self.admin_key is None or url is None:
+            return
+        from triton_repo_builder.run.client import admin_key
+
+        admin_key.remember(url, admin_key.read(self.admin_key))
+        click.get_current_context().call_on_close(lambda: admin_key.forget(url))
+
+    def reached(self) -> str:
+        """The address, with which the key is sent."""
+        url = server_url(self.url)
+        self.send_key(url)
+        return url
+
+
+@dataclass(frozen=True, kw_only=True)
+class Address(Server):
+    """A server that runs already, instead of one that the command starts."""
+
+    url: str | None = option(
+        None,
+        values.Text(),
         Topic.RUNNING,
         "HTTP url of a running server; without it, one is started and stopped again.",
     )
     grpc_url: str | None = option(
         None,
-        Text(),
+        values.Text(),
         Topic.RUNNING,
         "Its gRPC address.",
         default="of what 'trb serve --detach' started there, else the url's port + 1; 8001 for a url "
         "without a port",
-    )
-    admin_key: Path | None = option(
-        None,
-        FilePath(),
-        Topic.RUNNING,
-        "File with the server's admin key, if it wants one.",
-        metavar="FILE",
-        envvar=VARIABLE,
     )
 
     def checked(self) -> Address:
@@ -133,10 +141,6 @@ class Address:
         if self.grpc_url and not self.url:
             raise click.UsageError("--grpc-url goes with --url.")
         return self
-
-    def send_key(self) -> None:
-        """Send the admin key to the server until the command ends."""
-        send_key(self.url, self.admin_key)
 
     def urls(self) -> Urls:
         """All addresses. Raises ``BadParameter``."""

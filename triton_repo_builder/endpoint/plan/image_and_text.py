@@ -13,13 +13,12 @@ from triton_repo_builder.endpoint.golden import transformers_check
 from triton_repo_builder.endpoint.golden.image import INPUT
 from triton_repo_builder.endpoint.golden.original import OriginalModel, Recording
 from triton_repo_builder.endpoint.plan import image, preprocessed, text
-from triton_repo_builder.endpoint.plan.defaults import Settings
+from triton_repo_builder.endpoint.plan.defaults import ServingSettings
 from triton_repo_builder.endpoint.plan.endpoint import EndpointPlan, Request
 from triton_repo_builder.endpoint.plan.image import Preprocessing
 from triton_repo_builder.endpoint.plan.model import RepositoryPlan, Step, TensorPlan, WarmupInput, between
 from triton_repo_builder.endpoint.plan.text import TextEncoding
 from triton_repo_builder.endpoint.tasks.support import vision
-from triton_repo_builder.model.read.options import BuildOptions
 from triton_repo_builder.model.read.signature import TensorSpec
 from triton_repo_builder.repository import tensor_names
 
@@ -76,7 +75,7 @@ def plan(request: Request, prepared: Both, recording: Recording | None) -> Endpo
     planned = text.plan(of_texts, prepared.text, recording)
     pixels = _pixels(request)
     made = TensorPlan(name=pixels.name, data_type=pixels.dtype.config, dims=prepared.image.dims)
-    repository = _joined(planned.repository, request.options, planned.settings, made)
+    repository = _joined(request, planned.repository, planned.settings, made)
     preprocess = repository.models[-2].name
     tokenizer = f"{planned.repository.models[1].name}/warmup/"
     warm = tuple(
@@ -96,15 +95,12 @@ def plan(request: Request, prepared: Both, recording: Recording | None) -> Endpo
 
 
 def _joined(
-    repository: RepositoryPlan, options: BuildOptions, settings: Settings, made: TensorPlan
+    request: Request, repository: RepositoryPlan, settings: ServingSettings, made: TensorPlan
 ) -> RepositoryPlan:
     """The text endpoint with IMAGE before its texts, and the pixels ``made`` of it beside its tokens."""
     ensemble, tokenizer, *parts, network = repository.models
     texts = TensorPlan(name=tensor_names.TEXTS, data_type="TYPE_STRING", dims=(-1,))
-    name = f"{ensemble.name}_preprocess"
-    preprocess = preprocessed.preprocess_model(
-        image.MEDIA, name, (made, texts), options, settings, batching=True
-    )
+    preprocess = preprocessed.preprocess_model(image.MEDIA, request, (made, texts), settings, batching=True)
     sample = WarmupInput(name=made.name, data_type=made.data_type, dims=made.dims)
     preprocess = replace(
         preprocess,
