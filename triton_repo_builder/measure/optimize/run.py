@@ -141,7 +141,8 @@ def optimize(
         progress(str(step), 0, 1)
         try:
             if step.name == recipe.INT8 and not step.how:
-                found = search.int8(base, step, judge, quick, deadline, progress, fastest=settings.fastest)
+                trials = search.Trials(judge=judge, quick=quick, progress=progress, deadline=deadline)
+                found = search.int8(base, step, trials, fastest=settings.fastest)
             else:
                 found = judge(step)
         except TrbError as error:

@@ -20,6 +20,7 @@ from triton_repo_builder.run.serve.engine import Progress
 from triton_repo_builder.run.serve.loading import failure_causes
 from triton_repo_builder.run.serve.loading import start as loading_start
 from triton_repo_builder.run.serve.loading.select import Targets
+from triton_repo_builder.run.serve.managed_server import LaunchedServer
 from triton_repo_builder.run.serve.processes import ports
 from triton_repo_builder.run.serve.processes.ports import Ports
 from triton_repo_builder.run.serve.processes.stubs import StubProcesses, model_of_instance
@@ -123,16 +124,16 @@ def _spawn(
             # In our folder, so that the downloads are removed however the server ends.
             env["TRITON_AWS_MOUNT_DIRECTORY"] = models
         pid = _run(child, server, env, log.path)
-        return EmbeddedServer(
-            child,
-            pid,
-            at.urls(options.host),
+        launched = LaunchedServer(
+            urls=at.urls(options.host),
             log=log,
             folder=folder,
             endpoints=chosen.endpoints,
-            stubs=StubProcesses(pid, models, model_of_instance(repo) if options.models_url else None),
+            about=install.description(),
             key=options.admin_key,
         )
+        stubs = StubProcesses(pid, models, model_of_instance(repo) if options.models_url else None)
+        return EmbeddedServer(child, pid, launched, stubs)
     except BaseException as error:
         # Its supervisor stops it and removes the folder.
         process.release(child)
