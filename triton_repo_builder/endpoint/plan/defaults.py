@@ -1,4 +1,4 @@
-"""Settings by hardware: every value that the user left open, with its reason.
+"""ServingSettings by hardware: every value that the user left open, with its reason.
 
 The rules come from measurements on two CPU cores (docs/benchmarks/) and, for GPUs, from NVIDIA's advice;
 the reason is shown beside the value in config.pbtxt and in ``trb build --explain``.
@@ -42,7 +42,7 @@ class Setting:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class ServingSettings:
     """All settings of a build that depend on the machine."""
 
     device: Setting
@@ -98,12 +98,12 @@ class ModelFacts:
     """Texts of the greatest length that are one run at most, if the graph does not cut its batch; else 0."""
 
 
-def decide(options: BuildOptions, machine: Hardware, facts: ModelFacts) -> Settings:
+def decide(options: BuildOptions, machine: Hardware, facts: ModelFacts) -> ServingSettings:
     """The user's values, and for each that is missing the rule for the device."""
     device = _device(options, machine)
     gpu = device.value == "gpu"
     instances = _given(options, "instances") or _instances(options, machine, gpu)
-    return Settings(
+    return ServingSettings(
         device=device,
         kind="KIND_GPU" if gpu else "KIND_CPU",
         instances=instances,
