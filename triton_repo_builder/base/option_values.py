@@ -17,12 +17,12 @@ LONGEST_TEXT = 1000
 _UNITS = {"us": 1, "µs": 1, "ms": 1_000, "s": 1_000_000}
 LIMIT = 1_000_000_000
 LONGEST = 30 * 86_400
-"""Seconds; whoever asks for more has written something else."""
+"""Seconds. A longer time is a typing error."""
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "": 1.0}
 
 
 class InvalidValue(ValueError):
-    """What is wrong with a value, and what to write instead; the caller adds the option's name."""
+    """An invalid value, with a remedy; the caller adds the option's name."""
 
     def __init__(self, message: str, remedy: str = "") -> None:
         super().__init__(message)
@@ -63,7 +63,7 @@ class Text(Value):
 
 @dataclass(frozen=True)
 class Filled(Value):
-    """Text that is not empty, as that of an unset shell variable is."""
+    """Text that is not empty, as an unset shell variable would be."""
 
     def parse(self, text: str) -> str:
         """The text."""

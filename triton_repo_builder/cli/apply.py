@@ -13,7 +13,7 @@ from triton_repo_builder.base.declaration import Topic, declare, option
 from triton_repo_builder.base.option_values import FilePath, Switch, Text
 from triton_repo_builder.base.text import counted
 from triton_repo_builder.cli import console, declared
-from triton_repo_builder.cli.options import SIGNATURE_HELP, Address, Filled
+from triton_repo_builder.cli.options import FILLED, SIGNATURE_HELP, Address
 
 if TYPE_CHECKING:
     from triton_repo_builder.ship.deploy.apply import Applied
@@ -69,7 +69,7 @@ class ApplyOptions:
 
 
 @click.command("apply", cls=declared.TopicCommand)
-@click.argument("revision", type=Filled(), metavar="DIR|URL|COMMIT")
+@click.argument("revision", type=FILLED, metavar="DIR|URL|COMMIT")
 @declared.options(server=ChangedServer, options=ApplyOptions)
 def command(revision: str, server: ChangedServer, options: ApplyOptions) -> int:
     """Make a running server serve what DIR|URL|COMMIT says, and nothing if it does already.

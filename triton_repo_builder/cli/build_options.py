@@ -90,7 +90,7 @@ class RunOptions:
 
     @property
     def overwrites(self) -> bool:
-        """Whether edited files are no obstacle."""
+        """Whether files that were edited may be replaced."""
         return self.force or not self.writes
 
 

@@ -16,7 +16,7 @@ from triton_repo_builder.base.declaration import Topic, option
 from triton_repo_builder.base.option_values import Choice, FilePath, FilePaths, Names, Number, Switch, Text
 from triton_repo_builder.base.text import counted
 from triton_repo_builder.cli import console, declared
-from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Filled
+from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, FILLED
 
 if TYPE_CHECKING:
     from triton_repo_builder.base.releases import Release
@@ -90,7 +90,7 @@ class CheckOptions:
 
 
 @click.command(name="check", short_help="Lint any Triton model repository.", cls=declared.TopicCommand)
-@click.argument("repos", metavar="[REPO]...", type=Filled(), nargs=-1)
+@click.argument("repos", metavar="[REPO]...", type=FILLED, nargs=-1)
 @declared.options(team=TeamOptions, options=CheckOptions)
 def command(repos: tuple[str, ...], team: TeamOptions, options: CheckOptions) -> int:
     """Lint Triton model repositories, made by trb or by hand; needs no server.
@@ -172,7 +172,7 @@ def _spelt(place: str) -> str:
 
 
 def _refuse(repos: tuple[str, ...], options: CheckOptions) -> None:
-    """What ``--write`` cannot mean, and a URL that is none."""
+    """Refuse ``--write`` without ``--fix`` or for a URL, and an invalid ``--live``."""
     from triton_repo_builder.base.errors import Code, TrbError
     from triton_repo_builder.cli.options import addresses
 

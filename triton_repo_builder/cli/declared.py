@@ -15,7 +15,7 @@ import click
 from triton_repo_builder.base import option_values as values
 from triton_repo_builder.base.declaration import Option, Topic, changed, declared
 from triton_repo_builder.base.declaration import flag as flag_of
-from triton_repo_builder.cli.options import Place, Real
+from triton_repo_builder.cli.options import Parsed, Place, Real
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -70,20 +70,6 @@ class Suggested(ParamType):
         from click.shell_completion import CompletionItem
 
         return [CompletionItem(text) for text in self._suggestions if text.startswith(incomplete)]
-
-
-class Parsed(ParamType):
-    """A click type that reads a text as the declared value."""
-
-    def __init__(self, value: values.Value) -> None:
-        self._value, self.name = value, value.expected
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The value, of a text."""
-        try:
-            return self._value.parse(value) if isinstance(value, str) else value
-        except values.InvalidValue as error:
-            self.fail(error.message, param, ctx)
 
 
 @runtime_checkable

@@ -11,7 +11,7 @@ import click
 from triton_repo_builder.base.declaration import Topic, option
 from triton_repo_builder.base.option_values import Choice, FilePath, Switch
 from triton_repo_builder.cli import console, declared
-from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Filled
+from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, FILLED
 
 if TYPE_CHECKING:
     from triton_repo_builder.ship.deploy.diff import Difference
@@ -47,8 +47,8 @@ class DiffOptions:
 
 
 @click.command("diff", cls=declared.TopicCommand)
-@click.argument("a", type=Filled())
-@click.argument("b", type=Filled())
+@click.argument("a", type=FILLED)
+@click.argument("b", type=FILLED)
 @declared.options(options=DiffOptions)
 def command(a: str, b: str, options: DiffOptions) -> int:
     """Show what changes for a client from A to B.

@@ -109,7 +109,7 @@ class Following:
 def prepared(
     repo: Path | Location, engine: str, models: tuple[str, ...], options: RevisionOptions
 ) -> Following:
-    """What --follow needs. Raises ``UsageError``, and ``TrbError`` of the store."""
+    """The pointer to follow, resolved once. Raises ``UsageError``, and ``TrbError`` of the store."""
     from triton_repo_builder.run import serve
     from triton_repo_builder.ship import stores
     from triton_repo_builder.ship.deploy.newest import Newest

@@ -51,18 +51,21 @@ class Real(click.FloatRange):
         return number
 
 
-class Filled(ParamType):
-    """Text that is not empty, as that of an unset shell variable is."""
+class Parsed(ParamType):
+    """A click type that reads a text as the declared value."""
 
-    name = "text"
+    def __init__(self, value: values.Value) -> None:
+        self._value, self.name = value, value.expected
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The text."""
-        if not value:
-            self.fail("it is empty (a shell variable that is not set?)", param, ctx)
-        return str(value)
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The value, of a text."""
+        try:
+            return self._value.parse(value) if isinstance(value, str) else value
+        except values.InvalidValue as error:
+            self.fail(error.message, param, ctx)
 
 
+FILLED = Parsed(values.Filled())
 SIGNATURE_HELP = "Refuse what no key of this file signed: lines of ssh-ed25519 keys, or PEM."
 
 

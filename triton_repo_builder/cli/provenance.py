@@ -28,7 +28,7 @@ class ComparedServer(Server):
 
 @dataclass(frozen=True, kw_only=True)
 class OutputOptions:
-    """What is printed."""
+    """Content and format of the output."""
 
     sbom: bool = option(
         False,

@@ -13,7 +13,7 @@ from triton_repo_builder.base.declaration import Topic, option
 from triton_repo_builder.base.option_values import FilePath, Number, Switch
 from triton_repo_builder.base.text import counted
 from triton_repo_builder.cli import console, declared
-from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Filled, Place
+from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, FILLED, Place
 
 if TYPE_CHECKING:
     from triton_repo_builder.ship.stores import Location, Pruned, Pushed, Stored
@@ -52,7 +52,7 @@ class PushOptions:
 
 
 @click.command("push", cls=declared.TopicCommand)
-@click.argument("url", type=Filled())
+@click.argument("url", type=FILLED)
 @click.argument("repo", type=Place(), required=False)
 @declared.options(options=PushOptions)
 def command(url: str, repo: Path | None, options: PushOptions) -> int:

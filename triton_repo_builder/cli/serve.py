@@ -93,9 +93,9 @@ def command(
     following = prepared(repo, engine.name, options.models, revision) if revision.follow else None
     with interrupts.ctrl_c_in_background():
         if process.detach:
-            again = replace(process, logs=False, detach=False, as_json=False)
+            supervised = replace(process, logs=False, detach=False, as_json=False)
             # The key itself stays in its file.
-            arguments = declared.arguments(engine, options, revision, again)
+            arguments = declared.arguments(engine, options, revision, supervised)
             location = str(repo.absolute() if isinstance(repo, Path) else repo)
             return _detached([location, *arguments], as_json=process.as_json)
         options = replace(

@@ -43,7 +43,7 @@ class TuneAddress(Address):
 
 @dataclass(frozen=True, kw_only=True)
 class ResultOptions:
-    """What follows from the search."""
+    """Use of the result."""
 
     write: bool = option(False, Switch(), Topic.OUTPUT, "Write the chosen setting, proven by trb smoke.")
     matrix: bool = option(
@@ -90,9 +90,9 @@ def command(
         raise click.UsageError("--matrix is a table on standard output: leave out --write and --output.")
     address.send_key()
     check(options.bench)
-    own = address.url is None
-    repository = engines.repository(repo, needed=own or result.write)
-    live = Live(lambda: engines.reached(repository, address, engine), repository, own=own)
+    starts = address.url is None
+    repository = engines.repository(repo, needed=starts or result.write)
+    live = Live(lambda: engines.reached(repository, address, engine), repository, own=starts)
     if options.endpoint in options.variants:
         raise click.UsageError(f"--variants: {options.endpoint} is what --endpoint names; leave it out.")
     if result.matrix:

@@ -11,7 +11,7 @@ import click
 from triton_repo_builder.base.declaration import Topic, option
 from triton_repo_builder.base.option_values import Names, Switch
 from triton_repo_builder.cli import console, declared
-from triton_repo_builder.cli.options import Filled, Server
+from triton_repo_builder.cli.options import FILLED, Server
 
 if TYPE_CHECKING:
     from triton_repo_builder.ship.deploy.verify import Verdict
@@ -21,7 +21,7 @@ COLOURS = {"same": "green", "differs": "red", "not served": "red", "cannot be kn
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyOptions:
-    """What is compared."""
+    """Endpoints and strictness of the comparison."""
 
     names: tuple[str, ...] = option(
         (), Names(), Topic.CHECKS, "Only this endpoint; repeatable.", flag="--endpoint", metavar="NAME"
@@ -36,7 +36,7 @@ class VerifyOptions:
 
 
 @click.command("verify", cls=declared.TopicCommand)
-@click.argument("revision", type=Filled())
+@click.argument("revision", type=FILLED)
 @declared.options(address=Server, options=VerifyOptions)
 def command(revision: str, address: Server, options: VerifyOptions) -> int:
     """Prove, per endpoint, that a running server runs what REVISION says.

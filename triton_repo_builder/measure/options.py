@@ -137,7 +137,7 @@ class TuneOptions:
     trials: int | None = option(
         None, Number(), Topic.SEARCH, "Settings to measure at most.", default="no limit"
     )
-    """Those of an earlier run included."""
+    """Trials of an earlier run count, too."""
     endpoint: str = option(
         "", Text(), Topic.LOAD, "Which endpoint; needed if there are several.", metavar="NAME"
     )
@@ -215,4 +215,4 @@ class OptimizeOptions:
     )
     """After it nothing new is tried."""
     fastest: bool = True
-    """Of the ways to int8, the fastest that passes; else the first."""
+    """Take the fastest way to int8 that passes; else the first."""

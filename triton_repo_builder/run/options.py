@@ -95,7 +95,7 @@ class ServeOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SmokeOptions:
-    """What is checked, and how hard."""
+    """Checks of an endpoint, and their load."""
 
     endpoints: tuple[str, ...] = option(
         (), Names(), Topic.CHECKS, "Check only this endpoint (repeatable).", flag="--endpoint", metavar="NAME"
