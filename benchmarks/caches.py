@@ -30,7 +30,7 @@ def measure(name: str, path: Path, repeats: float, window: float, found: Found) 
 
     def one(clients: int) -> Sample:
         with common.served(path) as server:
-            options = bench.Options(
+            options = bench.BenchOptions(
                 endpoint="minilm",
                 concurrency=(clients,),
                 warmup=1.0,

@@ -179,7 +179,7 @@ def triton(name: str, server: Server, path: Path, endpoint: str, model_name: str
     local = repository.read(path)
 
     def measure(clients: int) -> Sample:
-        options = bench.Options(
+        options = bench.BenchOptions(
             protocols=(arguments.protocol,),
             concurrency=(clients,),
             warmup=arguments.warmup,
@@ -188,7 +188,7 @@ def triton(name: str, server: Server, path: Path, endpoint: str, model_name: str
             max_windows=1,
         )
         report = bench.run(
-            server.urls, local, bench.Options(**{**vars(options), "endpoint": endpoint}), pid=server.pid
+            server.urls, local, bench.BenchOptions(**{**vars(options), "endpoint": endpoint}), pid=server.pid
         )
         level = report.levels[0]
         return sample(name, level, model_name)

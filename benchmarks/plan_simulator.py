@@ -30,10 +30,10 @@ from triton_repo_builder.measure import bench
 from triton_repo_builder.measure.bench.load import worker
 from triton_repo_builder.measure.bench.load.workers import WorkerPool
 from triton_repo_builder.measure.bench.measure import cpu
-from triton_repo_builder.measure.bench.objective import Objective
 from triton_repo_builder.measure.bench.options import Variant
 from triton_repo_builder.measure.capacity import simulate
 from triton_repo_builder.measure.capacity.service import Service
+from triton_repo_builder.measure.objective import Objective
 from triton_repo_builder.measure.tune import factors, service_times
 from triton_repo_builder.measure.tune.capacity import Meter
 from triton_repo_builder.repository import composition
@@ -54,7 +54,7 @@ def calibrate(servers: Sequence[Server], path: Path) -> Service:
     http = HttpClient(servers[0].urls.http)
     names = composition.members((NAME,), http.steps_of)
     subject = factors.subject(NAME, {name: http.config(name) for name in names})
-    options = bench.Options(endpoint=NAME, concurrency=(1,), warmup=0.5, window=1.0)
+    options = bench.BenchOptions(endpoint=NAME, concurrency=(1,), warmup=0.5, window=1.0)
     variants = [
         Variant(name="", urls=server.urls, repository=repository.read(path), endpoint=NAME, pid=server.pid)
         for server in servers
@@ -109,7 +109,7 @@ def measure(servers: list[Server], path: Path, rate: float, seconds: float, seed
     """The load spread over all servers at the same time."""
 
     def one(number: int) -> bench.Level:
-        options = bench.Options(
+        options = bench.BenchOptions(
             endpoint=NAME,
             concurrency=(),
             rates=(rate / len(servers),),

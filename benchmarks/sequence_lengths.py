@@ -81,7 +81,7 @@ def measure(
     window, rounds = getattr(arguments, "window"), getattr(arguments, "rounds")  # noqa: B009
     measured: dict[tuple[str, int], list[tuple[float, float]]] = {}
     local = repository.read(path)
-    options = bench.Options(
+    options = bench.BenchOptions(
         concurrency=(1,), lengths=LENGTHS, warmup=0.5, window=window, min_windows=1, max_windows=1
     )
     variants = [

@@ -24,7 +24,8 @@ from triton_repo_builder import repository
 from triton_repo_builder.base import hardware
 from triton_repo_builder.measure import bench
 from triton_repo_builder.measure.bench.load.workers import WorkerPool
-from triton_repo_builder.measure.bench.objective import Objective
+from triton_repo_builder.measure.objective import Objective
+from triton_repo_builder.measure.options import TuneOptions
 from triton_repo_builder.measure.tune import factors, prove, run
 from triton_repo_builder.measure.tune.capacity import Meter, find
 from triton_repo_builder.measure.tune.live import Live
@@ -75,8 +76,8 @@ def session(folder: Path, arguments: Any) -> Live:
     return Live(opened, repository.read(path), own=True)
 
 
-def load(arguments: Any) -> bench.Options:
-    return bench.Options(endpoint=NAME, warmup=0.3, window=arguments.window, concurrency=(1,))
+def load(arguments: Any) -> bench.BenchOptions:
+    return bench.BenchOptions(endpoint=NAME, warmup=0.3, window=arguments.window, concurrency=(1,))
 
 
 def grid(folder: Path, arguments: Any) -> None:
@@ -101,8 +102,12 @@ def grid(folder: Path, arguments: Any) -> None:
 
 def tune(folder: Path, arguments: Any) -> None:
     objective = Objective(percentile="p99", ms=arguments.slo)
-    options = run.Options(
-        objective=objective, bench=load(arguments), budget=arguments.budget, seed=arguments.seed
+    options = TuneOptions(
+        objective=objective,
+        endpoint=NAME,
+        window=arguments.window,
+        budget=arguments.budget,
+        seed=arguments.seed,
     )
     report = run.tune(session(folder, arguments), options, lambda text, done, total: say(f"{done} s {text}"))
     (folder / f"tune{arguments.seed}.json").write_text(json.dumps(report.to_json(), indent=1))

@@ -23,7 +23,7 @@ def run(setting: Setting) -> dict[str, Any]:
             common.ours(source, path, name, device=setting.device)
         kind = serving.check_kinds(setting, path)
         with common.served(path) as server:
-            options = smoke.Options(clients=8, requests=4, timeout=60.0)
+            options = smoke.SmokeOptions(clients=8, requests=4, timeout=60.0)
             report = smoke.run(server.urls, repository.read(path), options)
             return {"kind": kind, "smoke": proven(report), "processes": on_gpu(setting, server.pid)}
 
@@ -34,7 +34,7 @@ def served_alone(
     """The one endpoint of a repository: proven by ``trb smoke``, then loaded by up to so many clients."""
     kind = serving.check_kinds(setting, path)
     with common.served(path) as server:
-        options = smoke.Options(clients=4, requests=2, timeout=timeout)
+        options = smoke.SmokeOptions(clients=4, requests=2, timeout=timeout)
         report = smoke.run(server.urls, repository.read(path), options)
         loads = tuple(count for count in setting.clients if count <= clients)
         return {

@@ -35,11 +35,13 @@ def levels(
         "concurrency": setting.clients,
         "warmup": setting.window / 2,
         "window": setting.window,
-        "max_windows": bench.Options().min_windows,
+        "max_windows": bench.BenchOptions().min_windows,
         "timeout": 120.0,
         **options,
     }
-    report = bench.run_variants(variants, bench.Options(**given), lambda text, done, total: common.say(text))
+    report = bench.run_variants(
+        variants, bench.BenchOptions(**given), lambda text, done, total: common.say(text)
+    )
     return [row(level) for level in answered(report.levels)]
 
 

@@ -11,7 +11,7 @@ from tests.integration.test_promote import Load, golden, only, served
 from tests.support.cli import trb_apart as trb
 from tests.support.servers import free
 from triton_repo_builder.run import serve
-from triton_repo_builder.run.serve.engine import ContainerOptions
+from triton_repo_builder.run.options import ContainerOptions
 
 pytestmark = pytest.mark.docker
 

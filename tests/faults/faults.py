@@ -182,7 +182,7 @@ FAULTS: tuple[Fault, ...] = (
         what="trb smoke --json exits with 0 whatever it finds",
         file="cli/smoke.py",
         old="return 0 if report.ok else int(Code.FAILED_CHECKS.exit)",
-        new="return 0 if report.ok or as_json else int(Code.FAILED_CHECKS.exit)",
+        new="return 0 if report.ok or output.as_json else int(Code.FAILED_CHECKS.exit)",
         tests=(f"{INTEGRATION}/test_smoke.py::test_a_wrong_recorded_number_fails",),
     ),
     Fault(

@@ -29,8 +29,8 @@ from triton_repo_builder.cli import main
 from triton_repo_builder.measure import bench
 from triton_repo_builder.measure.bench import connectivity
 from triton_repo_builder.measure.bench.measure.cpu import server_process
-from triton_repo_builder.measure.bench.objective import Objective
 from triton_repo_builder.measure.bench.report import table
+from triton_repo_builder.measure.objective import Objective
 from triton_repo_builder.run import serve
 from triton_repo_builder.run.client import JSON, Body, HttpClient, statistics
 
@@ -70,7 +70,7 @@ ensemble_scheduling { step [{
   input_map { key: "X" value: "X" } output_map { key: "Y" value: "Y" }
 }] }
 """
-SHORT = bench.Options(
+SHORT = bench.BenchOptions(
     concurrency=(4,), warmup=0.1, window=0.2, min_windows=2, max_windows=2, timeout=5.0, processes=2
 )
 

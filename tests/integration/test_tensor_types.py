@@ -238,7 +238,7 @@ def test_numbers_that_are_none(server: serve.RunningServer, models: Path) -> Non
 
 
 def test_smoke_proves_every_endpoint(server: serve.RunningServer, built: Path) -> None:
-    report = smoke.run(server.urls, repository.read(built), smoke.Options(clients=4, requests=4))
+    report = smoke.run(server.urls, repository.read(built), smoke.SmokeOptions(clients=4, requests=4))
     assert [f"{c.endpoint} {c.name}: {c.detail}" for c in report.checks if c.status.value == "failed"] == []
     assert report.ok
     assert len(report.endpoints) == 2 * len(SHAPES) + len(OTHERS)

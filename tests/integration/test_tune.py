@@ -19,9 +19,9 @@ from tests.support import cli, sleeper
 from tests.support.servers import free
 from triton_repo_builder import repository
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.measure import bench
-from triton_repo_builder.measure.bench.objective import Objective
 from triton_repo_builder.measure.capacity import capacities
+from triton_repo_builder.measure.objective import Objective
+from triton_repo_builder.measure.options import TuneOptions
 from triton_repo_builder.measure.tune import live, run
 from triton_repo_builder.measure.tune.report import FAILED, Report
 from triton_repo_builder.run import serve
@@ -55,10 +55,9 @@ def opened(root: Path) -> live.Live:
     return live.Live(start, repository.read(root), own=True)
 
 
-def options(**changes: object) -> run.Options:
-    load = bench.Options(warmup=0.1, window=0.3, concurrency=(1,))
-    given = run.Options(objective=SLO, bench=load, budget=600, trials=5)
-    return replace(given, **changes)  # type: ignore[arg-type]
+def options(**changes: object) -> TuneOptions:
+    options = TuneOptions(objective=SLO, window=0.3, budget=600, trials=5)
+    return replace(options, **changes)  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

@@ -20,8 +20,8 @@ from triton_repo_builder.base import files, process, user_file
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.check import installed
 from triton_repo_builder.measure.tune import study
+from triton_repo_builder.run.options import ServeOptions
 from triton_repo_builder.run.serve.background import registry
-from triton_repo_builder.run.serve.engine import ServeOptions
 from triton_repo_builder.run.serve.loading import start
 
 PRECIOUS = b"precious\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from triton_repo_builder.measure.bench.objective import Objective
+from triton_repo_builder.measure.objective import Objective
 from triton_repo_builder.measure.tune.report import MEASURED, Compared, Report, Trial
 
 BASE = {"instances": 2, "threads": 1, "batching": 0, "max batch": 32, "tokenizer instances": 1}

@@ -33,7 +33,7 @@ KEYS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class CheckSettings:
     """What a team has decided once for all."""
 
     selection: Selection = field(default_factory=Selection)
@@ -43,13 +43,13 @@ class Settings:
     policies: tuple[Policy, ...] = ()
 
 
-def read(path: Path | None, *, named: bool = True) -> Settings:
+def read(path: Path | None, *, named: bool = True) -> CheckSettings:
     """The settings of a trb.toml; of a file without ``[check]``, and of none, the defaults. Raises USAGE.
 
     One that the user has not ``named`` may be a stranger's: OUTSIDE_FOLDER if it reaches out of its folder.
     """
     if path is None:
-        return Settings()
+        return CheckSettings()
     if not named:
         _refuse_outside(path, [path])
     table = _load(path).get("check", {})
@@ -74,7 +74,7 @@ def read(path: Path | None, *, named: bool = True) -> Settings:
     if not named:
         baseline = [path.parent / str(table["baseline"])] if "baseline" in table else []
         _refuse_outside(path, [*files, *(path.parent / name for name in modules), *baseline])
-    return Settings(
+    return CheckSettings(
         selection=select(
             listed("select", table.get("select", ["*"])),
             listed("ignore", table.get("ignore", [])),

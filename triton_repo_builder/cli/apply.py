@@ -3,67 +3,75 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from triton_repo_builder.base.declaration import Topic, declare, option
+from triton_repo_builder.base.option_values import FilePath, Switch, Text
 from triton_repo_builder.base.text import counted
-from triton_repo_builder.cli import console
-from triton_repo_builder.cli.options import (
-    GRPC_URL_HELP,
-    SIGNATURE_HELP,
-    Filled,
-    Place,
-    addresses,
-    admin_key_option,
-    send_key,
-)
+from triton_repo_builder.cli import console, declared
+from triton_repo_builder.cli.options import FILLED, SIGNATURE_HELP, Address
 
 if TYPE_CHECKING:
     from triton_repo_builder.ship.deploy.apply import Applied
 
 
-@click.command("apply")
-@click.argument("revision", type=Filled(), metavar="DIR|URL|COMMIT")
-@click.option("--url", required=True, help="HTTP address of the running server.")
-@click.option("--grpc-url", help=GRPC_URL_HELP)
-@admin_key_option
-@click.option(
-    "--to",
-    type=Place(),
-    metavar="FOLDER",
-    help="The folder that the server reads its models from.  [default: found for a server on this machine]",
-)
-@click.option("--dry-run", is_flag=True, help="Only show what would change; exit 1 if anything would.")
-@click.option(
-    "--preflight/--no-preflight",
-    default=True,
-    help="First test each endpoint that changes on a separate local server.  [default: preflight]",
-)
-@click.option(
-    "--interrupt",
-    is_flag=True,
-    help="An endpoint whose old and new models cannot be loaded at once may refuse requests meanwhile.",
-)
-@click.option(
-    "--require-signature", "public_keys", type=Place(dir_okay=False), metavar="FILE", help=SIGNATURE_HELP
-)
-@click.option("--force", is_flag=True, help="Replace files in FOLDER that were edited since trb wrote them.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def command(
-    revision: str,
-    url: str,
-    grpc_url: str | None,
-    admin_key: Path | None,
-    to: Path | None,
-    dry_run: bool,
-    preflight: bool,
-    interrupt: bool,
-    public_keys: Path | None,
-    force: bool,
-    as_json: bool,
-) -> int:
+@dataclass(frozen=True, kw_only=True)
+class ChangedServer(Address):
+    """The running server."""
+
+    url: str = field(metadata=declare(Text(), Topic.RUNNING, "HTTP address of the running server."))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApplyOptions:
+    """The folder, and how its endpoints change."""
+
+    to: Path | None = option(
+        None,
+        FilePath(),
+        Topic.REPOSITORY,
+        "The folder that the server reads its models from.",
+        default="found for a server on this machine",
+        metavar="FOLDER",
+    )
+    dry_run: bool = option(
+        False, Switch(), Topic.OUTPUT, "Only show what would change; exit 1 if anything would."
+    )
+    preflight: bool = option(
+        True,
+        Switch("no-preflight"),
+        Topic.RUNNING,
+        "First test each endpoint that changes on a separate local server.",
+        default="preflight",
+    )
+    interrupt: bool = option(
+        False,
+        Switch(),
+        Topic.RUNNING,
+        "An endpoint whose old and new models cannot be loaded at once may refuse requests meanwhile.",
+    )
+    public_keys: Path | None = option(
+        None,
+        FilePath(folder=False),
+        Topic.REPOSITORY,
+        SIGNATURE_HELP,
+        flag="--require-signature",
+        metavar="FILE",
+    )
+    force: bool = option(
+        False, Switch(), Topic.REPOSITORY, "Replace files in FOLDER that were edited since trb wrote them."
+    )
+    as_json: bool = option(False, Switch(), Topic.OUTPUT, "Print the result as JSON.", flag="--json")
+
+
+@click.command("apply", cls=declared.TopicCommand)
+@click.argument("revision", type=FILLED, metavar="DIR|URL|COMMIT")
+@declared.options(server=ChangedServer, options=ApplyOptions)
+def command(revision: str, server: ChangedServer, options: ApplyOptions) -> int:
     """Make a running server serve what DIR|URL|COMMIT says, and nothing if it does already.
 
     Shows for each endpoint what differs, puts the revision into the folder that the server reads (your own
@@ -83,19 +91,21 @@ def command(
     from triton_repo_builder.ship.deploy.revision import opened
     from triton_repo_builder.ship.stores import signing_keys
 
-    trust = None if public_keys is None else signing_keys.read_trust(public_keys)
-    send_key(url, admin_key)
-    urls = addresses(url, grpc_url)
-    root = apply.folder(urls.http, to)
-    options = transition.Options(preflight=preflight, interrupt=interrupt, force=force, dry_run=dry_run)
-    tell = (lambda text: None) if as_json else (lambda text: console.line(f"  {text}"))
+    trust = None if options.public_keys is None else signing_keys.read_trust(options.public_keys)
+    server.send_key()
+    urls, dry_run = server.urls(), options.dry_run
+    root = apply.folder(urls.http, options.to)
+    how = transition.Options(
+        preflight=options.preflight, interrupt=options.interrupt, force=options.force, dry_run=dry_run
+    )
+    tell = (lambda text: None) if options.as_json else (lambda text: console.line(f"  {text}"))
     with (
         console.progress("bytes") as progress,
         opened(revision, weights=True, progress=progress, trust=trust) as source,
     ):
         name, digest = source.name, source.digest
-        applied = apply.run(source.path, root, urls, options, tell)
-    if as_json:
+        applied = apply.run(source.path, root, urls, how, tell)
+    if options.as_json:
         about = {"revision": name, "digest": digest or None, "server": urls.http, "folder": applied.folder}
         rows = [outcome.to_json() for outcome in applied.outcomes]
         console.echo(

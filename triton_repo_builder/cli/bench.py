@@ -2,155 +2,81 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from triton_repo_builder.base.declaration import Topic, option
 from triton_repo_builder.base.errors import TrbError
+from triton_repo_builder.base.option_values import FilePath, Switch, Text
 from triton_repo_builder.base.text import counted
-from triton_repo_builder.cli import console, engines
-from triton_repo_builder.cli.options import (
-    DEFAULT_REPOSITORY,
-    GRPC_URL_HELP,
-    METRICS_URL_HELP,
-    Duration,
-    Numbers,
-    Place,
-    Protocols,
-    Real,
-    Slo,
-    addresses,
-    admin_key_option,
-    send_key,
-)
+from triton_repo_builder.cli import console, declared, engines
+from triton_repo_builder.cli.options import Address, Place, addresses
+from triton_repo_builder.measure.options import BenchOptions
 
 if TYPE_CHECKING:
-    from triton_repo_builder.measure.bench import BenchReport, Options, Urls
-    from triton_repo_builder.measure.bench.objective import Objective
+    from triton_repo_builder.measure.bench import BenchReport
     from triton_repo_builder.repository import Repository
+    from triton_repo_builder.run.client import Urls
 
-CONCURRENCY = "1,4,16,64"
 LAST = 0.5
 """Seconds after a log in which its last answers still count."""
 
 
-@click.command("bench")
+@dataclass(frozen=True, kw_only=True)
+class BenchAddress(Address):
+    """A server that runs already, with its metrics."""
+
+    metrics_url: str | None = option(
+        None,
+        Text(),
+        Topic.RUNNING,
+        "Its metrics page, for GPUs.",
+        default="as for gRPC, the url's port + 2; 8002 for a url without a port",
+    )
+
+    def checked(self) -> BenchAddress:
+        """The address. Raises ``UsageError``."""
+        if self.url is None and (self.grpc_url or self.metrics_url):
+            raise click.UsageError("--grpc-url and --metrics-url go with --url.")
+        return self
+
+    def urls(self) -> Urls:
+        """All addresses. Raises ``BadParameter``."""
+        return addresses(self.url or "", self.grpc_url, self.metrics_url)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions:
+    """Where the report goes."""
+
+    output: Path | None = option(
+        None,
+        FilePath(file=False),
+        Topic.OUTPUT,
+        "Write report.json, .csv, .html, latency.png and throughput.png.",
+        also=("-o",),
+        metavar="DIR",
+    )
+    baseline: Path | None = option(
+        None, FilePath(), Topic.OUTPUT, "report.json to compare with.", metavar="FILE"
+    )
+    as_json: bool = option(False, Switch(), Topic.OUTPUT, "Print the report as JSON.", flag="--json")
+
+
+@click.command("bench", cls=declared.TopicCommand)
 @click.argument("repo", required=False, type=Place())
-@click.option("--url", help="HTTP url of a running server; without it, one is started and stopped again.")
-@engines.options
-@click.option("--grpc-url", help=GRPC_URL_HELP)
-@click.option("--metrics-url", help=METRICS_URL_HELP)
-@admin_key_option
-@click.option("--endpoint", metavar="NAME", default="", help="Model to call; needed if there are several.")
-@click.option(
-    "--concurrency",
-    type=Numbers(int),
-    metavar="N,N,…",
-    help=f"Closed loop: clients at once.  [default: {CONCURRENCY}, unless --rate is given]",
+@declared.options(
+    address=BenchAddress, engine=engines.EngineOptions, options=BenchOptions, output=ReportOptions
 )
-@click.option(
-    "--rate",
-    "rates",
-    type=Numbers(float),
-    metavar="R,R,…",
-    default=(),
-    help="Open loop: requests per second, arriving at random.",
-)
-@click.option(
-    "--protocol",
-    "protocols",
-    type=Protocols(),
-    default="grpc",
-    show_default=True,
-    help="grpc, http (JSON, as curl sends) and http-binary, separated by commas.",
-)
-@click.option("--corpus", type=Place(), metavar="FILE", help="Texts to send, one a line.")
-@click.option(
-    "--lengths", type=Numbers(int), metavar="N,N,…", default=(), help="Texts of exactly so many tokens."
-)
-@click.option("--fixed", metavar="TEXT", help="Send this one text.")
-@click.option(
-    "--repeat-share",
-    type=Real(0, 1),
-    metavar="X",
-    help="Share of texts that were sent before, all others are new: what caches gain.",
-)
-@click.option(
-    "--replay",
-    type=Place(),
-    metavar="LOG",
-    help="Send a recorded log (JSON lines) with its own times and texts.",
-)
-@click.option("--slo", type=Slo(), metavar="P=TIME", help="Also print goodput: answers a second within TIME.")
-@click.option(
-    "--rows", type=click.IntRange(1), default=1, show_default=True, help="Rows (texts) in each request."
-)
-@click.option("--warmup", type=Duration(), default="2s", show_default=True, help="Time before measuring.")
-@click.option("--window", type=Duration(), default="2s", show_default=True, help="Length of one measurement.")
-@click.option(
-    "--min-windows", type=click.IntRange(1), default=3, show_default=True, help="Measurements at least."
-)
-@click.option(
-    "--max-windows",
-    type=click.IntRange(1),
-    default=10,
-    show_default=True,
-    help="Measurements at most; three that agree end a level.",
-)
-@click.option(
-    "--timeout", type=Duration(), default="30s", show_default=True, help="Time limit of each request."
-)
-@click.option(
-    "--processes", type=click.IntRange(0, 64), default=0, help="Client processes.  [default: up to 4]"
-)
-@click.option(
-    "--output",
-    "-o",
-    type=Place(file_okay=False),
-    metavar="DIR",
-    help="Write report.json, .csv, .html, latency.png and throughput.png.",
-)
-@click.option("--baseline", type=Place(), metavar="FILE", help="report.json to compare with.")
-@click.option(
-    "--print-perf-analyzer",
-    "perf_analyzer",
-    type=Place(file_okay=False),
-    metavar="DIR",
-    help="Also print the equivalent perf_analyzer commands; their input files are written to DIR.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def command(
     repo: Path | None,
-    url: str | None,
-    engine: engines.Choice,
-    grpc_url: str | None,
-    metrics_url: str | None,
-    admin_key: Path | None,
-    endpoint: str,
-    concurrency: tuple[int, ...] | None,
-    rates: tuple[float, ...],
-    protocols: tuple[str, ...],
-    corpus: Path | None,
-    lengths: tuple[int, ...],
-    fixed: str | None,
-    repeat_share: float | None,
-    replay: Path | None,
-    slo: Objective | None,
-    rows: int,
-    warmup: float,
-    window: float,
-    min_windows: int,
-    max_windows: int,
-    timeout: float,
-    processes: int,
-    output: Path | None,
-    baseline: Path | None,
-    perf_analyzer: Path | None,
-    as_json: bool,
+    address: BenchAddress,
+    engine: engines.EngineOptions,
+    options: BenchOptions,
+    output: ReportOptions,
 ) -> int:
     """Load an endpoint and report throughput, latency, failures, batching and CPU.
 
@@ -172,42 +98,24 @@ def command(
     from triton_repo_builder.measure import bench
     from triton_repo_builder.measure.bench.options import check
 
-    if url is None and (grpc_url or metrics_url):
-        raise click.UsageError("--grpc-url and --metrics-url go with --url.")
-    send_key(url, admin_key)
-    options = bench.Options(
-        endpoint=endpoint,
-        protocols=protocols,
-        concurrency=concurrency or (() if rates or replay else tuple(map(int, CONCURRENCY.split(",")))),
-        rates=rates,
-        corpus=corpus,
-        lengths=lengths,
-        fixed=fixed,
-        repeat_share=repeat_share,
-        replay=replay,
-        slo=slo,
-        rows=rows,
-        warmup=warmup,
-        window=window,
-        min_windows=min_windows,
-        max_windows=max(max_windows, min_windows) if _is_default("max_windows") else max_windows,
-        timeout=timeout,
-        processes=processes,
-        perf_analyzer=perf_analyzer,
-        command=_command_line(),
-    )
+    address.send_key()
+    options = replace(options, command=declared.command_line())
+    if declared.is_default("concurrency") and (options.rates or options.replay):
+        options = replace(options, concurrency=())
+    if declared.is_default("max_windows"):
+        options = replace(options, max_windows=max(options.max_windows, options.min_windows))
     check(options)
-    options = _whole(options) if replay else options
-    document = bench.load_baseline(baseline) if baseline else None
-    if output:
-        bench.open_folder(output)
-    repository = _repository(repo, needed=url is None)
+    options = _whole(options) if options.replay else options
+    document = bench.load_baseline(output.baseline) if output.baseline else None
+    if output.output:
+        bench.open_folder(output.output)
+    repository = engines.repository(repo, needed=address.url is None)
     _announce(options)
-    report = _run(repository, engine, (url, grpc_url, metrics_url), options)
-    if document is not None and baseline is not None:
-        report = bench.compare(report, document, baseline)
-    written, failure = _written(report, output)
-    if as_json:
+    report = _run(repository, address, engine, options)
+    if document is not None and output.baseline is not None:
+        report = bench.compare(report, document, output.baseline)
+    written, failure = _written(report, output.output)
+    if output.as_json:
         console.echo(bench.json_text(report), nl=False)
     else:
         from triton_repo_builder.cli.bench_report import print_report
@@ -229,9 +137,8 @@ def _written(report: BenchReport, output: Path | None) -> tuple[tuple[Path, ...]
         return (), error
 
 
-def _whole(options: Options) -> Options:
+def _whole(options: BenchOptions) -> BenchOptions:
     """The log once, from its first request on: nothing of it is warm-up."""
-    from dataclasses import replace
     from math import ceil
 
     from triton_repo_builder.measure.bench.load import replay
@@ -242,27 +149,7 @@ def _whole(options: Options) -> Options:
     return replace(options, warmup=0.0, window=seconds / windows, min_windows=windows, max_windows=windows)
 
 
-def _is_default(name: str) -> bool:
-    source = click.get_current_context().get_parameter_source(name)
-    return source is click.core.ParameterSource.DEFAULT
-
-
-def _command_line() -> str:
-    import shlex
-
-    return shlex.join(["trb", *sys.argv[1:]])
-
-
-def _repository(path: Path | None, *, needed: bool) -> Repository | None:
-    from triton_repo_builder import repository
-
-    if path is None and not needed and not DEFAULT_REPOSITORY.is_dir():
-        return None
-    console.recovered(path or DEFAULT_REPOSITORY)
-    return repository.read(path or DEFAULT_REPOSITORY)
-
-
-def _announce(options: Options) -> None:
+def _announce(options: BenchOptions) -> None:
     """Print the plan and its longest duration on standard error."""
     from triton_repo_builder.measure import bench
 
@@ -277,28 +164,12 @@ def _announce(options: Options) -> None:
 
 
 def _run(
-    repository: Repository | None,
-    engine: engines.Choice,
-    addresses: tuple[str | None, str | None, str | None],
-    options: Options,
+    repository: Repository | None, address: Address, engine: engines.EngineOptions, options: BenchOptions
 ) -> BenchReport:
     from triton_repo_builder.measure import bench
 
-    with _server(repository, engine, *addresses) as (urls, pid), console.progress() as progress:
+    with (
+        engines.reached(repository, address, engine) as (urls, pid),
+        console.progress() as progress,
+    ):
         return bench.run(urls, repository, options, progress, pid=pid)
-
-
-@contextmanager
-def _server(
-    repository: Repository | None,
-    engine: engines.Choice,
-    url: str | None,
-    grpc_url: str | None,
-    metrics_url: str | None,
-) -> Iterator[tuple[Urls, int | None]]:
-    if url is not None:
-        yield addresses(url, grpc_url, metrics_url), None
-        return
-    assert repository is not None
-    with engines.running(repository.path, engine) as server:
-        yield server.urls, server.pid

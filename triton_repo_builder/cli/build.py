@@ -2,69 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from triton_repo_builder.cli import build_report, console
-from triton_repo_builder.cli.build_options import NEXT, TopicCommand, build_options, option
-from triton_repo_builder.cli.options import Place
-from triton_repo_builder.model.read.declaration import Topic
+from triton_repo_builder.cli import build_report, console, declared
+from triton_repo_builder.cli.build_options import NEXT, RunOptions, build_options
 
 if TYPE_CHECKING:
     from triton_repo_builder.produce.build import Build
     from triton_repo_builder.produce.write.publish import Publication
 
 
-@click.command("build", cls=TopicCommand)
+@click.command("build", cls=declared.TopicCommand)
 @build_options
-@option("--all", "folder", type=Place(), topic=Topic.MODEL, help="Build every model below this folder.")
-@option(
-    "--config",
-    type=Place(),
-    topic=Topic.REPOSITORY,
-    help="File with a [build] table of options; flags override it.  [default: trb.toml, if it exists]",
-)
-@option(
-    "--force",
-    is_flag=True,
-    topic=Topic.REPOSITORY,
-    help="Replace files that were edited since trb wrote them.",
-)
-@option(
-    "--keep",
-    type=click.IntRange(1),
-    metavar="N",
-    topic=Topic.REPOSITORY,
-    rare=True,
-    help="With --version: delete all but the newest N versions, the served one and the one before.",
-)
-@option(
-    "--fail-fast",
-    is_flag=True,
-    topic=Topic.MODEL,
-    rare=True,
-    help="With --all: stop at the first model that fails.",
-)
-@option("--dry-run", is_flag=True, topic=Topic.REPORT, help="List what would change; write nothing.")
-@option(
-    "--diff", "show_diff", is_flag=True, topic=Topic.REPORT, help="Show the change as a diff; write nothing."
-)
-@option("--explain", is_flag=True, topic=Topic.REPORT, help="Print why each setting has its value.")
-@option("--json", "as_json", is_flag=True, topic=Topic.REPORT, help="Print the result as JSON.")
-def command(
-    folder: Path | None,
-    fail_fast: bool,
-    config: Path | None,
-    force: bool,
-    dry_run: bool,
-    show_diff: bool,
-    explain: bool,
-    as_json: bool,
-    keep: int | None,
-    **flags: Any,
-) -> int:
+@declared.options(run=RunOptions)
+def command(run: RunOptions, **flags: Any) -> int:
     """Turn an ONNX model into a Triton model repository.
 
     With --all every model below a folder: its endpoint is named by its path there, a trb.toml in its folder
@@ -82,47 +37,31 @@ def command(
     from triton_repo_builder.model.read import trb_toml
     from triton_repo_builder.model.read.options import usage
 
-    if config is None and (default := Path("trb.toml")).exists():
-        config = default
+    if run.config is None and (default := Path("trb.toml")).exists():
+        run = replace(run, config=default)
         whose = "the trb.toml of this folder, which --config did not name,"
         trb_toml.refuse_reach(
             trb_toml.read_toml(default), Path(), whose, "if you trust it: --config trb.toml"
         )
-    writes = not (dry_run or show_diff)
-    show = "json" if as_json else "diff" if show_diff else "text"
-    if folder is not None:
+    if run.folder is not None:
         from triton_repo_builder.cli import build_all
 
-        if explain:
+        if run.explain:
             raise usage("explain", "does not apply to --all", "use --json, which has every setting")
         if flags["precision"] not in (None, "keep"):
             remedy = "run trb optimize on a model, and build the folder that it writes"
             raise usage("precision", "does not apply to --all", remedy)
-        if keep or flags["version"] == NEXT:
-            name = "keep" if keep else "version"
+        if run.keep or flags["version"] == NEXT:
+            name = "keep" if run.keep else "version"
             raise usage(name, "does not apply to --all", "build that model by itself")
-        return build_all.run(
-            folder, config, flags, force=force or not writes, fail_fast=fail_fast, write=writes, show=show
-        )
-    if fail_fast:
+        return build_all.run(run.folder, flags, run)
+    if run.fail_fast:
         raise usage("fail_fast", "applies only to --all", "leave it out")
-    return _build_one(
-        config, flags, keep, force=force or not writes, write=writes, show=show, explain=explain
-    )
+    return _build_one(flags, run)
 
 
-def _build_one(
-    config: Path | None,
-    flags: dict[str, Any],
-    keep: int | None,
-    *,
-    force: bool,
-    write: bool,
-    show: str,
-    explain: bool,
-) -> int:
+def _build_one(flags: dict[str, Any], run: RunOptions) -> int:
     from contextlib import ExitStack, nullcontext
-    from dataclasses import replace
     from tempfile import TemporaryDirectory
 
     from triton_repo_builder.model.read import source, trb_toml
@@ -132,11 +71,15 @@ def _build_one(
     from triton_repo_builder.repository.journal import turn
 
     add = flags["version"] == NEXT
-    if keep and flags["version"] is None and not (config and "version" in trb_toml.read_toml(config)):
+    if (
+        run.keep
+        and flags["version"] is None
+        and not (run.config and "version" in trb_toml.read_toml(run.config))
+    ):
         raise click.UsageError("--keep goes with --version next (or --version N).")
-    options = trb_toml.merge({**flags, "version": None if add else flags["version"]}, config)
+    options = trb_toml.merge({**flags, "version": None if add else flags["version"]}, run.config)
     output = options.output
-    console.recovered(output, write=write, whole=True)
+    console.recovered(output, write=run.writes, whole=True)
     name = options.name or (
         source.default_name(source.model_file(options.model, options.file)) if add else ""
     )
@@ -152,8 +95,8 @@ def _build_one(
                 options = replace(options, version=versions.following(output, name))
             built = build.build(options, progress)
             progress("comparing with the repository")
-            with turn.at_output(output, console.line, how=publish.HOW) if write else nullcontext():
-                if write:
+            with turn.at_output(output, console.line, how=publish.HOW) if run.writes else nullcontext():
+                if run.writes:
                     console.recovered(output, whole=True)
                     if add and versions.following(output, name) != built.version:
                         console.line(
@@ -161,39 +104,38 @@ def _build_one(
                         )
                         continue
                 built = replace(built, notes=(*notes, *built.notes))
-                built, publication, same = _compared(built, output, force=force, serve=not add, write=write)
-                if write and same is None:
+                built, publication, same = _compared(built, output, run, serve=not add)
+                if run.writes and same is None:
                     progress("writing")
                     publish.publish(publication)
-                    built = _pruned(built, output, keep) if keep else built
+                    built = _pruned(built, output, run.keep) if run.keep else built
             break
-    if show == "json":
-        console.echo(build_report.as_json(built, publication, written=write, identical_to=same))
-    elif show == "diff":
+    if run.as_json:
+        console.echo(build_report.as_json(built, publication, written=run.writes, identical_to=same))
+    elif run.diff:
         console.echo(publish.diff(publication) or "no change", nl=not publication.changes)
     else:
-        build_report.print_build(built, publication, written=write)
-    if explain and show != "json":
+        build_report.print_build(built, publication, written=run.writes)
+    if run.explain and not run.as_json:
         build_report.print_settings(built)
     return 0
 
 
 def _compared(
-    built: Build, output: Path, *, force: bool, serve: bool, write: bool
+    built: Build, output: Path, run: RunOptions, *, serve: bool
 ) -> tuple[Build, Publication, int | None]:
     """The publication to write, and the version that has the same content already, if there is one."""
     from triton_repo_builder.produce.write import identical, publish, versions
 
-    same = None if write and force else identical.twin(built, output)
+    same = None if run.writes and run.force else identical.twin(built, output)
     if same is not None:
         return _as_it_is(built, output, same), publish.nothing(output), same
-    built = versions.place(built, output, serve=serve, force=force)
-    return built, publish.prepare(built, output, force=force), None
+    built = versions.place(built, output, serve=serve, force=run.overwrites)
+    return built, publish.prepare(built, output, force=run.overwrites), None
 
 
 def _as_it_is(built: Build, output: Path, version: int) -> Build:
     """The endpoint as it is in the repository, with a note that the build brings nothing new."""
-    from dataclasses import replace
 
     from triton_repo_builder.repository import manifest
 
@@ -210,7 +152,6 @@ def _as_it_is(built: Build, output: Path, version: int) -> Build:
 
 def _pruned(built: Build, output: Path, keep: int) -> Build:
     """Remove older versions; a failure says that the new one is there already."""
-    from dataclasses import replace
 
     from triton_repo_builder.base.errors import TrbError
     from triton_repo_builder.produce.write import versions

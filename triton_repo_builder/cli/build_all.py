@@ -14,19 +14,11 @@ from triton_repo_builder.base.text import counted
 from triton_repo_builder.cli import build_report, console
 
 if TYPE_CHECKING:
+    from triton_repo_builder.cli.build_options import RunOptions
     from triton_repo_builder.produce.build_all import BuildAllResult
 
 
-def run(
-    folder: Path,
-    config: Path | None,
-    flags: Mapping[str, Any],
-    *,
-    force: bool,
-    fail_fast: bool,
-    write: bool,
-    show: str,
-) -> int:
+def run(folder: Path, flags: Mapping[str, Any], run: RunOptions) -> int:
     """Build every model below ``folder``. Returns 0, or SOME_FAILED if any model failed."""
     from triton_repo_builder.model.read import options
     from triton_repo_builder.produce import build_all
@@ -38,9 +30,9 @@ def run(
             raise options.usage(
                 field, "applies to one model, not to --all", "set it in that model's trb.toml"
             )
-    common = build_all.common_options(config)
+    common = build_all.common_options(run.config)
     output = flags.get("output") or common.get("output") or options.BuildOptions.output
-    models = build_all.discover(folder)
+    models, write = build_all.discover(folder), run.writes
     console.recovered(output, write=write, whole=True)
     with console.progress("items") as step, ExitStack() as stack:
 
@@ -54,17 +46,17 @@ def run(
             common,
             flags,
             output,
-            force=force,
-            fail_fast=fail_fast,
+            force=run.overwrites,
+            fail_fast=run.fail_fast,
             step=step,
             built_all=take_turn,
         )
         if write and result.builds:
             publish.publish(result.publication)
     written = write and bool(result.builds)
-    if show == "json":
+    if run.as_json:
         console.echo(_json(result, written=written))
-    elif show == "diff":
+    elif run.diff:
         console.echo(publish.diff(result.publication) or "no change", nl=not result.publication.changes)
     else:
         _report(result, written=write)

@@ -1,69 +1,26 @@
-"""The flags of ``trb build``, made from the declarations in ``read.options``, and its help by topic."""
+"""The flags of ``trb build``, made from the declarations in ``model.read.options``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from triton_repo_builder.cli.options import Place
-from triton_repo_builder.model.read import option_values as values
-from triton_repo_builder.model.read.declaration import Option, Topic
-from triton_repo_builder.model.read.options import OPTIONS, flag, parse
+from triton_repo_builder.base import option_values as values
+from triton_repo_builder.base.declaration import Option, Topic, flag, option
+from triton_repo_builder.base.option_values import FilePath, Number, Switch
+from triton_repo_builder.cli import declared
+from triton_repo_builder.model.read.options import OPTIONS, parse
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     ParamType = click.ParamType[Any]
 else:
     ParamType = click.ParamType
 
-RARE = "Rarely needed"
 NEXT = "next"
-
-
-class TopicOption(click.Option):
-    """An option that knows its section of the help."""
-
-    def __init__(self, *args: Any, topic: Topic, rare: bool = False, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.section = RARE if rare else topic.value
-
-
-class TopicCommand(click.Command):
-    """Lists its options by topic, the rare ones last."""
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write a section for each topic."""
-        sections: dict[str, list[tuple[str, str]]] = {topic.value: [] for topic in Topic}
-        rare: list[tuple[str, str]] = []
-        for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            section = getattr(parameter, "section", Topic.REPORT.value)
-            if record is not None:
-                (rare if section == RARE else sections[section]).append(record)
-        for title, records in [*sections.items(), (RARE, rare)]:
-            if records:
-                with formatter.section(title):
-                    formatter.write_dl(records)
-
-
-class Suggested(ParamType):
-    """Any text; tab completion offers the usual ones."""
-
-    name = "text"
-
-    def __init__(self, suggestions: tuple[str, ...]) -> None:
-        self._suggestions = suggestions
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """The suggestions that begin like this."""
-        from click.shell_completion import CompletionItem
-
-        return [CompletionItem(text) for text in self._suggestions if text.startswith(incomplete)]
 
 
 class Parsed(ParamType):
@@ -93,58 +50,82 @@ class VersionNumber(ParamType):
         return int(value)
 
 
-SHORT: Mapping[str, tuple[str, ...]] = {"output": ("-o",)}
-"""One letter, as every command with such an option has it."""
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Options of the command line only: trb.toml has none of them."""
 
+    folder: Path | None = option(
+        None, FilePath(), Topic.MODEL, "Build every model below this folder.", flag="--all"
+    )
+    config: Path | None = option(
+        None,
+        FilePath(),
+        Topic.REPOSITORY,
+        "File with a [build] table of options; flags override it.",
+        default="trb.toml, if it exists",
+    )
+    force: bool = option(
+        False, Switch(), Topic.REPOSITORY, "Replace files that were edited since trb wrote them."
+    )
+    keep: int | None = option(
+        None,
+        Number(),
+        Topic.REPOSITORY,
+        "With --version: delete all but the newest N versions, the served one and the one before.",
+        metavar="N",
+        rare=True,
+    )
+    fail_fast: bool = option(
+        False, Switch(), Topic.MODEL, "With --all: stop at the first model that fails.", rare=True
+    )
+    dry_run: bool = option(False, Switch(), Topic.REPORT, "List what would change; write nothing.")
+    diff: bool = option(False, Switch(), Topic.REPORT, "Show the change as a diff; write nothing.")
+    explain: bool = option(False, Switch(), Topic.REPORT, "Print why each setting has its value.")
+    as_json: bool = option(False, Switch(), Topic.REPORT, "Print the result as JSON.", flag="--json")
 
-def option(*names: str, topic: Topic, rare: bool = False, **attributes: Any) -> Callable[[Any], Any]:
-    """A flag that is of the command line only."""
-    return click.option(*names, cls=TopicOption, topic=topic, rare=rare, **attributes)
+    @property
+    def writes(self) -> bool:
+        """Whether the repository is to change."""
+        return not (self.dry_run or self.diff)
+
+    @property
+    def overwrites(self) -> bool:
+        """Whether files that were edited may be replaced."""
+        return self.force or not self.writes
 
 
 def build_options(command: Callable[..., int]) -> Callable[..., int]:
     """Add a flag for every field of ``BuildOptions``; None if it was not given."""
-    for name, declared in reversed(OPTIONS.items()):
-        attributes = _click_attributes(name, declared)
-        flags = attributes.pop("flags", flag(name))
-        command = option(
-            flags, *SHORT.get(name, ()), name, topic=declared.topic, rare=declared.rare, **attributes
+    for name, entry in reversed(OPTIONS.items()):
+        value = entry.value
+        off = f"/--{value.off}" if isinstance(value, values.Switch) and value.off else ""
+        command = click.option(
+            flag(name) + off,
+            *entry.also,
+            name,
+            cls=declared.TopicOption,
+            topic=entry.topic,
+            rare=entry.rare,
+            **_attributes(name, entry),
         )(command)
     return command
 
 
-def _click_attributes(name: str, declared: Option) -> dict[str, Any]:
-    attributes_of = TYPES.get(type(declared.value))
-    own = attributes_of(name, declared.value) if attributes_of else {"type": Parsed(name)}
-    if declared.value.repeatable:
-        own |= {"multiple": True, "callback": lambda context, parameter, texts: parse(name, texts) or None}
-    return {"help": help_of(declared), **own, **({"metavar": declared.metavar} if declared.metavar else {})}
+def _attributes(name: str, entry: Option) -> dict[str, Any]:
+    kind = type(entry.value)
+    attributes = TYPES.get(kind) or declared.TYPES.get(kind) or (lambda value: {"type": Parsed(name)})
+    result: dict[str, Any] = {"default": None, **attributes(entry.value), "help": declared.help_of(entry)}
+    if entry.value.repeatable:
+        callback = {"callback": lambda context, parameter, texts: parse(name, texts) or None}
+        result |= {"multiple": True, **callback}
+    return {**result, "metavar": entry.metavar} if entry.metavar else result
 
 
-def _switch(name: str, value: Any) -> dict[str, Any]:
-    off = f"/--{value.off}" if value.off else ""
-    return {"flags": flag(name) + off, "is_flag": True, "default": None}
-
-
-TYPES: Mapping[type[values.Value], Callable[[str, Any], dict[str, Any]]] = {
-    values.Text: lambda name, value: {"type": Suggested(value.suggestions)},
-    values.Line: lambda name, value: {"type": str},
-    values.Choice: lambda name, value: {"type": click.Choice(value.words)},
-    values.Number: lambda name, value: {"type": int, "metavar": "N"},
-    values.Version: lambda name, value: {"type": VersionNumber()},
-    values.Switch: _switch,
-    values.FilePath: lambda name, value: {"type": Place()},
-    values.FilePaths: lambda name, value: {"type": Place()},
-    values.Labels: lambda name, value: {"type": str},
-    values.Constants: lambda name, value: {"type": str},
+TYPES: Mapping[type[values.Value], Callable[[Any], Mapping[str, Any]]] = {
+    values.Line: lambda value: {"type": str},
+    values.Number: lambda value: {"type": int, "metavar": "N"},
+    values.Version: lambda value: {"type": VersionNumber()},
+    values.Labels: lambda value: {"type": str},
+    values.Constants: lambda value: {"type": str},
 }
-"""click's attributes of each kind of value; others parse their text."""
-
-
-def help_of(declared: Option) -> str:
-    """Help of an option: its effect, its values and its default."""
-    value = declared.value
-    words = value.suggestions if isinstance(value, values.Text) else ()
-    usual = f" One of {', '.join(words)}." if words else ""
-    default = f"  [default: {declared.default}]" if declared.default else ""
-    return declared.help + usual + default
+"""click's attributes where ``trb build``, which checks values of trb.toml as well, differs from others."""

@@ -6,82 +6,93 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from triton_repo_builder.base.declaration import Topic, option
+from triton_repo_builder.base.option_values import Choice, FilePath, FilePaths, Names, Number, Switch, Text
 from triton_repo_builder.base.text import counted
-from triton_repo_builder.cli import console
-from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Filled, Place
+from triton_repo_builder.cli import console, declared
+from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, FILLED
 
 if TYPE_CHECKING:
     from triton_repo_builder.base.releases import Release
     from triton_repo_builder.check.finding import Finding
-    from triton_repo_builder.check.settings import Settings
+    from triton_repo_builder.check.settings import CheckSettings
     from triton_repo_builder.repository import Repository
 
 FORMATS = ("text", "json", "sarif", "github", "junit")
 CONFIG = Path("trb.toml")
 
 
-@click.command(name="check", short_help="Lint any Triton model repository.")
-@click.argument("repos", metavar="[REPO]...", type=Filled(), nargs=-1)
-@click.option(
-    "--triton-release", metavar="YY.MM", help="Check for this release instead of the embedded server's."
-)
-@click.option(
-    "--select", metavar="CODES", multiple=True, help="Show these findings only: 'onnx-*,config-syntax'."
-)
-@click.option("--ignore", metavar="CODES", multiple=True, help="Leave these findings out.")
-@click.option("--policy", "policies", type=Place(), multiple=True, help="TOML file of policies; repeatable.")
-@click.option("--baseline", type=Place(), metavar="FILE", help="Accept the findings of this file.")
-@click.option("--write-baseline", type=Place(), metavar="FILE", help="Write the findings to it; exit 0.")
-@click.option("--since", metavar="REVISION", help="Only models that differ from this git revision.")
-@click.option(
-    "--modules",
-    metavar="NAMES",
-    multiple=True,
-    help="Python modules of the image, its requirements.txt, or its name:tag.",
-)
-@click.option(
-    "--backends", metavar="NAMES", multiple=True, help="Backends of the image.  [default: the stock image's]"
-)
-@click.option("--gpus", type=click.IntRange(0), help="GPUs of the machine that serves.")
-@click.option("--live", metavar="URL", help="Compare with the server that runs there, too.")
-@click.option("--fix", is_flag=True, help="Show corrections that have one safe form, as a diff.")
-@click.option("--write", is_flag=True, help="Of --fix: write them, too.")
-@click.option("--explain", metavar="CODE", help="Print what a finding means, with examples.")
-@click.option(
-    "--config", type=Place(), metavar="FILE", help="The [check] table of this file.  [default: trb.toml]"
-)
-@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="Print the findings as a JSON list.")
-@click.option("--strict", is_flag=True, help="Exit 1 on warnings as well.")
-@click.option("--allow-empty", is_flag=True, help="A repository without models is no error.")
-def command(
-    repos: tuple[str, ...],
-    triton_release: str | None,
-    select: tuple[str, ...],
-    ignore: tuple[str, ...],
-    policies: tuple[Path, ...],
-    baseline: Path | None,
-    write_baseline: Path | None,
-    since: str | None,
-    modules: tuple[str, ...],
-    backends: tuple[str, ...],
-    gpus: int | None,
-    live: str | None,
-    fix: bool,
-    write: bool,
-    explain: str | None,
-    config: Path | None,
-    form: str,
-    as_json: bool,
-    strict: bool,
-    allow_empty: bool,
-) -> int:
+@dataclass(frozen=True, kw_only=True)
+class TeamOptions:
+    """Options that the [check] table of a trb.toml can have, too."""
+
+    triton_release: str | None = option(
+        None,
+        Text(),
+        Topic.SERVER,
+        "Check for this release instead of the embedded server's.",
+        metavar="YY.MM",
+    )
+    select: tuple[str, ...] = option(
+        (), Names(), Topic.CHECKS, "Show these findings only: 'onnx-*,config-syntax'.", metavar="CODES"
+    )
+    ignore: tuple[str, ...] = option((), Names(), Topic.CHECKS, "Leave these findings out.", metavar="CODES")
+    policies: tuple[Path, ...] = option(
+        (), FilePaths(), Topic.CHECKS, "TOML file of policies; repeatable.", flag="--policy"
+    )
+    baseline: Path | None = option(
+        None, FilePath(), Topic.CHECKS, "Accept the findings of this file.", metavar="FILE"
+    )
+    modules: tuple[str, ...] = option(
+        (),
+        Names(),
+        Topic.SERVER,
+        "Python modules of the image, its requirements.txt, or its name:tag.",
+        metavar="NAMES",
+    )
+    backends: tuple[str, ...] = option(
+        (), Names(), Topic.SERVER, "Backends of the image.", default="the stock image's", metavar="NAMES"
+    )
+    gpus: int | None = option(None, Number(0), Topic.SERVER, "GPUs of the machine that serves.")
+    config: Path | None = option(
+        None, FilePath(), Topic.CHECKS, "The [check] table of this file.", default="trb.toml", metavar="FILE"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckOptions:
+    """Options of one run."""
+
+    since: str | None = option(
+        None, Text(), Topic.CHECKS, "Only models that differ from this git revision.", metavar="REVISION"
+    )
+    live: str | None = option(
+        None, Text(), Topic.CHECKS, "Compare with the server that runs there, too.", metavar="URL"
+    )
+    strict: bool = option(False, Switch(), Topic.CHECKS, "Exit 1 on warnings as well.")
+    allow_empty: bool = option(False, Switch(), Topic.CHECKS, "A repository without models is no error.")
+    fix: bool = option(False, Switch(), Topic.OUTPUT, "Show corrections that have one safe form, as a diff.")
+    write: bool = option(False, Switch(), Topic.OUTPUT, "Of --fix: write them, too.")
+    write_baseline: Path | None = option(
+        None, FilePath(), Topic.OUTPUT, "Write the findings to it; exit 0.", metavar="FILE"
+    )
+    explain: str | None = option(
+        None, Text(), Topic.OUTPUT, "Print what a finding means, with examples.", metavar="CODE"
+    )
+    format: str = option("text", Choice(FORMATS), Topic.OUTPUT, "")
+    as_json: bool = option(False, Switch(), Topic.OUTPUT, "Print the findings as a JSON list.", flag="--json")
+
+
+@click.command(name="check", short_help="Lint any Triton model repository.", cls=declared.TopicCommand)
+@click.argument("repos", metavar="[REPO]...", type=FILLED, nargs=-1)
+@declared.options(team=TeamOptions, options=CheckOptions)
+def command(repos: tuple[str, ...], team: TeamOptions, options: CheckOptions) -> int:
     """Lint Triton model repositories, made by trb or by hand; needs no server.
 
     Reads every config.pbtxt, the graphs, the Python sources and the manifest, and reports everything that
@@ -110,14 +121,14 @@ def command(
 
     # What is read stays until the end: looking for garbage in it took a third of the time.
     gc.set_threshold(100_000)
-    if explain:
+    if options.explain:
         from triton_repo_builder.check import explain as pages
 
-        console.echo(pages.page(explain).rstrip("\n"))
+        console.echo(pages.page(options.explain).rstrip("\n"))
         return 0
-    _refuse(repos, live, fix=fix, write=write)
-    settings = _settings(config, select, ignore, policies, modules, backends, gpus, baseline)
-    name = triton_release or settings.release
+    _refuse(repos, options)
+    settings = _settings(team)
+    name = team.triton_release or settings.release
     release = releases.get(name) if name else releases.default()
     with contextlib.ExitStack() as stack:
         found: list[Finding] = []
@@ -127,10 +138,10 @@ def command(
         kept: list[Finding] = []
         for place in repos or (str(DEFAULT_REPOSITORY),):
             read = stack.enter_context(_opened(place))
-            only = _changed(read, since)
+            only = _changed(read, options.since)
             findings = check.check(read, release, image=settings.image, policies=settings.policies, only=only)
-            findings += _empty(read, allow_empty=allow_empty or only is not None)
-            findings += _live(read, live)
+            findings += _empty(read, allow_empty=options.allow_empty or only is not None)
+            findings += _live(read, options.live)
             findings = settings.selection.of(findings, read)
             models += sum(only is None or model.name in only for model in read.models)
             own = f"{_spelt(place)}/" if len(repos) > 1 else ""
@@ -142,17 +153,17 @@ def command(
             base = f"{place.rstrip('/')}/" if "://" in place else below(read.path)
             findings = [finding.relative_to(read.path, base) for finding in findings]
             texts |= {base + path.removeprefix(below(read.path)): text for path, text in _texts(read).items()}
-            if fix:
-                _fix(read, settings, release, only, write=write)
+            if options.fix:
+                _fix(read, settings, release, only, write=options.write)
             found += findings
-    if write_baseline:
-        files.write(write_baseline, known.render(kept).encode())
-        console.echo(f"{counted(len(kept), 'finding')} accepted in {write_baseline}")
+    if options.write_baseline:
+        files.write(options.write_baseline, known.render(kept).encode())
+        console.echo(f"{counted(len(kept), 'finding')} accepted in {options.write_baseline}")
         return 0
     report = Report(findings=tuple(found), models=models, known=accepted, texts=texts, colour=_colour())
-    if not fix:
-        _echo(RENDERERS["json" if as_json else form](report))
-    return int(any(strict or finding.severity == "error" for finding in found))
+    if not options.fix:
+        _echo(RENDERERS["json" if options.as_json else options.format](report))
+    return int(any(options.strict or finding.severity == "error" for finding in found))
 
 
 def _spelt(place: str) -> str:
@@ -160,17 +171,17 @@ def _spelt(place: str) -> str:
     return place.rstrip("/") if "://" in place else os.path.normpath(place)
 
 
-def _refuse(repos: tuple[str, ...], live: str | None, *, fix: bool, write: bool) -> None:
-    """What ``--write`` cannot mean, and a URL that is none."""
+def _refuse(repos: tuple[str, ...], options: CheckOptions) -> None:
+    """Refuse ``--write`` without ``--fix`` or for a URL, and an invalid ``--live``."""
     from triton_repo_builder.base.errors import Code, TrbError
     from triton_repo_builder.cli.options import addresses
 
-    if live is not None:
-        addresses(live, option="--live")
+    if options.live is not None:
+        addresses(options.live, option="--live")
 
-    if write and not fix:
+    if options.write and not options.fix:
         raise TrbError(Code.USAGE, "--write writes the corrections of --fix", remedy="add --fix")
-    if remote := next((place for place in repos if write and "://" in place), None):
+    if remote := next((place for place in repos if options.write and "://" in place), None):
         raise TrbError(
             Code.USAGE,
             "--fix --write changes files of this machine only",
@@ -179,24 +190,15 @@ def _refuse(repos: tuple[str, ...], live: str | None, *, fix: bool, write: bool)
         )
 
 
-def _settings(
-    config: Path | None,
-    select: tuple[str, ...],
-    ignore: tuple[str, ...],
-    policies: tuple[Path, ...],
-    modules: tuple[str, ...],
-    backends: tuple[str, ...],
-    gpus: int | None,
-    baseline: Path | None,
-) -> Settings:
-    """Those of trb.toml, overridden by the flags; what is ignored adds up."""
+def _settings(team: TeamOptions) -> CheckSettings:
+    """Settings of trb.toml, overridden by the flags; what is ignored adds up."""
     from triton_repo_builder.check import settings
 
-    file = config or (CONFIG if CONFIG.exists() else None)
-    read = settings.read(file, named=config is not None)
-    flags = settings.select(_split(select) or read.selection.select, _split(ignore))
-    image = settings.image(_split(backends), _split(modules), gpus)
-    rules = (*read.policies, *settings.read_policies(policies))
+    file = team.config or (CONFIG if CONFIG.exists() else None)
+    read = settings.read(file, named=team.config is not None)
+    flags = settings.select(_split(team.select) or read.selection.select, _split(team.ignore))
+    image = settings.image(_split(team.backends), _split(team.modules), team.gpus)
+    rules = (*read.policies, *settings.read_policies(team.policies))
     settings.check_selected(flags.select, rules)
     return replace(
         read,
@@ -207,16 +209,16 @@ def _settings(
             read.image,
             backends=image.backends or read.image.backends,
             modules=image.modules or read.image.modules,
-            gpus=read.image.gpus if gpus is None else gpus,
+            gpus=read.image.gpus if team.gpus is None else team.gpus,
         ),
-        baseline=baseline or read.baseline,
+        baseline=team.baseline or read.baseline,
         policies=rules,
     )
 
 
-def _split(given: tuple[str, ...]) -> tuple[str, ...]:
+def _split(texts: tuple[str, ...]) -> tuple[str, ...]:
     """The names of an option that may be repeated, each time with several."""
-    return tuple(part.strip() for names in given for part in names.split(",") if part.strip())
+    return tuple(part.strip() for names in texts for part in names.split(",") if part.strip())
 
 
 @contextlib.contextmanager
@@ -273,7 +275,7 @@ def _texts(read: Repository) -> dict[str, str]:
 
 
 def _fix(
-    read: Repository, settings: Settings, release: Release, only: set[str] | None, *, write: bool
+    read: Repository, settings: CheckSettings, release: Release, only: set[str] | None, *, write: bool
 ) -> None:
     """Print what would change; write it if asked to."""
     from triton_repo_builder import check

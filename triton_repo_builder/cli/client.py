@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 from triton_repo_builder.base import files, user_file
+from triton_repo_builder.base.declaration import Topic, option
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.cli import console
+from triton_repo_builder.base.option_values import Choice, FilePath, Switch, Text
+from triton_repo_builder.cli import console, declared
 from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, DEFAULT_URL, Place
 
 LANGUAGES = {
@@ -21,23 +24,30 @@ LANGUAGES = {
 """Kinds of calls, with their headings."""
 
 
-@click.command("client")
+@dataclass(frozen=True, kw_only=True)
+class ClientOptions:
+    """The server, and what is printed or written."""
+
+    url: str | None = option(
+        None, Text(), Topic.RUNNING, "Ask this server instead of REPO; also the address in the calls."
+    )
+    output: Path | None = option(
+        None, FilePath(folder=False), Topic.OUTPUT, "File for the Python client.", also=("-o",)
+    )
+    language: str | None = option(
+        None, Choice(tuple(LANGUAGES)), Topic.OUTPUT, "Print only this call, without a heading."
+    )
+    force: bool = option(False, Switch(), Topic.OUTPUT, "Overwrite --output.")
+    as_json: bool = option(
+        False, Switch(), Topic.OUTPUT, "Print the calls as one JSON object.", flag="--json"
+    )
+
+
+@click.command("client", cls=declared.TopicCommand)
 @click.argument("name")
 @click.argument("repo", type=Place(), default=DEFAULT_REPOSITORY)
-@click.option("--url", help="Ask this server instead of REPO; also the address in the calls.")
-@click.option("--output", "-o", type=Place(dir_okay=False), help="File for the Python client.")
-@click.option("--language", type=click.Choice([*LANGUAGES]), help="Print only this call, without a heading.")
-@click.option("--force", is_flag=True, help="Overwrite --output.")
-@click.option("--json", "as_json", is_flag=True, help="Print the calls as one JSON object.")
-def command(
-    name: str,
-    repo: Path,
-    url: str | None,
-    output: Path | None,
-    language: str | None,
-    force: bool,
-    as_json: bool,
-) -> int:
+@declared.options(options=ClientOptions)
+def command(name: str, repo: Path, options: ClientOptions) -> int:
     """Print how to call the endpoint NAME of REPO (default: model_repository): curl, Python, JavaScript.
 
     The first call is the shortest: one item, by Triton's generate extension, if it takes these inputs.
@@ -54,19 +64,20 @@ def command(
     from triton_repo_builder.run.codegen import example, python_client
     from triton_repo_builder.run.serve.loading import load_unload
 
-    if url is not None:
-        server = load_unload.find(url)
+    output, language = options.output, options.language
+    if options.url is not None:
+        server = load_unload.find(options.url)
         base, model_example = server.base, example.of_server(server.base, name, server.folder(name))
     else:
         console.recovered(repo, write=False)
         base, model_example = DEFAULT_URL, example.of_repository(repo, name)
     if output is not None:
-        _write(output, python_client.typed(model_example, base), force=force)
-        console.echo(f"wrote {output}", err=as_json or language is not None)
+        _write(output, python_client.typed(model_example, base), force=options.force)
+        console.echo(f"wrote {output}", err=options.as_json or language is not None)
         if model_example.obstacle:
             return 0
     calls = python_client.calls(model_example, base)
-    if as_json:
+    if options.as_json:
         console.echo(json.dumps(calls, ensure_ascii=False))
     elif language is not None:
         if language not in calls:

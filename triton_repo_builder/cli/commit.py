@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from triton_repo_builder.base.declaration import Topic, option
+from triton_repo_builder.base.option_values import Switch
 from triton_repo_builder.base.text import counted
-from triton_repo_builder.cli import console
+from triton_repo_builder.cli import console, declared
 from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Place
+from triton_repo_builder.ship.options import CommitOptions
 
 if TYPE_CHECKING:
     from triton_repo_builder.ship.vcs.commit import Committed
@@ -17,43 +21,17 @@ if TYPE_CHECKING:
 SHOWN = 12
 
 
-@click.command("commit")
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions:
+    """Where the result goes."""
+
+    as_json: bool = option(False, Switch(), Topic.OUTPUT, "Print the result as JSON.", flag="--json")
+
+
+@click.command("commit", cls=declared.TopicCommand)
 @click.argument("repo", type=Place(), default=DEFAULT_REPOSITORY)
-@click.option("-m", "--message", required=True, help="Commit message.")
-@click.option("--branch", metavar="B", help="Commit to this branch, not the current one; created if missing.")
-@click.option("--push", is_flag=True, help="Push the branch, LFS objects first.")
-@click.option("--sign", is_flag=True, help="Sign the commit, as git commit -S does.")
-@click.option("--force", is_flag=True, help="Commit despite errors of trb check.")
-@click.option("--no-verify", is_flag=True, help="Skip git hooks.")
-@click.option(
-    "--weights",
-    type=click.Choice(("lfs", "git", "external")),
-    help="Where large files go.  [default: lfs; external ones stay external]",
-)
-@click.option(
-    "--threshold",
-    type=click.IntRange(1),
-    default=1_000_000,
-    show_default=True,
-    help="Size in bytes from which a file counts as large.",
-)
-@click.option(
-    "--weights-url", default="", metavar="URL", help="For --weights external: file://, https://, s3://."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def command(
-    repo: Path,
-    message: str,
-    branch: str | None,
-    push: bool,
-    sign: bool,
-    force: bool,
-    no_verify: bool,
-    weights: str | None,
-    threshold: int,
-    weights_url: str,
-    as_json: bool,
-) -> None:
+@declared.options(options=CommitOptions, output=OutputOptions)
+def command(repo: Path, options: CommitOptions, output: OutputOptions) -> None:
     """Commit a model repository to git: its own files, all of them, and nothing else.
 
     What you have staged or edited elsewhere stays as it is. Trailers of the message say what is deployed and
@@ -66,29 +44,17 @@ def command(
       trb commit -m "Large weights" --weights external --weights-url s3://models/weights
     """
     import json
-    from dataclasses import asdict
 
     from triton_repo_builder.base.errors import Code, TrbError
     from triton_repo_builder.ship.vcs import commit
 
-    if not message.strip():
+    if not options.message.strip():
         raise TrbError(Code.USAGE, "is empty", where="--message", remedy="describe this deployment")
-    if weights_url and weights != "external":
+    if options.url and options.weights != "external":
         raise click.UsageError("--weights-url needs --weights external.")
-    options = commit.CommitOptions(
-        message=message,
-        branch=branch,
-        push=push,
-        sign=sign,
-        force=force,
-        verify=not no_verify,
-        weights=weights,
-        threshold=threshold,
-        url=weights_url,
-    )
     console.recovered(repo, whole=True)
     done = commit.commit(repo, options)
-    if as_json:
+    if output.as_json:
         console.echo(json.dumps(asdict(done) | {"created": bool(done.changed)}, indent=1, ensure_ascii=False))
     else:
         _print(done, repo)

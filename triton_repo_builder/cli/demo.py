@@ -53,11 +53,11 @@ def command(keep: Path) -> None:
     console.echo(f"  built in {time.monotonic() - start:.1f} s")
 
     _title("serve: a real tritonserver on free ports of 127.0.0.1")
-    with engines.running(path, engines.Choice(name="embedded")) as server:
+    with engines.running(path, engines.EngineOptions(name="embedded")) as server:
         console.echo(f"  HTTP {server.urls.http}   gRPC {server.urls.grpc}")
 
         _title("smoke: the served answers against those of the original model")
-        report = smoke.run(server.urls, repository.read(path), smoke.Options())
+        report = smoke.run(server.urls, repository.read(path), smoke.SmokeOptions())
         print_report(report)
 
         _title(f"ask: {demo.QUESTION}")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from triton_repo_builder.cli import console
-from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Filled, Place
+from triton_repo_builder.base.declaration import Topic, option
+from triton_repo_builder.base.option_values import Choice, FilePath, Switch
+from triton_repo_builder.cli import console, declared
+from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, FILLED
 
 if TYPE_CHECKING:
     from triton_repo_builder.ship.deploy.diff import Difference
@@ -29,22 +32,25 @@ MEANINGS = {
 }
 
 
-@click.command("diff")
-@click.argument("a", type=Filled())
-@click.argument("b", type=Filled())
-@click.option(
-    "--repo",
-    type=Place(),
-    default=DEFAULT_REPOSITORY,
-    show_default=True,
-    help="Repository of NAME@VERSION.",
-)
-@click.option(
-    "--fail-on", type=click.Choice(("breaking", "answers")), help="Exit 1 on such a change, or a worse one."
-)
-@click.option("--markdown", is_flag=True, help="Print a Markdown table, e.g. for a pull request.")
-@click.option("--json", "as_json", is_flag=True, help="Print the differences as a JSON list.")
-def command(a: str, b: str, repo: Path, fail_on: str | None, markdown: bool, as_json: bool) -> int:
+@dataclass(frozen=True, kw_only=True)
+class DiffOptions:
+    """The repository, and how differences are shown."""
+
+    repo: Path = option(DEFAULT_REPOSITORY, FilePath(), Topic.REPOSITORY, "Repository of NAME@VERSION.")
+    fail_on: str | None = option(
+        None, Choice(("breaking", "answers")), Topic.OUTPUT, "Exit 1 on such a change, or a worse one."
+    )
+    markdown: bool = option(False, Switch(), Topic.OUTPUT, "Print a Markdown table, e.g. for a pull request.")
+    as_json: bool = option(
+        False, Switch(), Topic.OUTPUT, "Print the differences as a JSON list.", flag="--json"
+    )
+
+
+@click.command("diff", cls=declared.TopicCommand)
+@click.argument("a", type=FILLED)
+@click.argument("b", type=FILLED)
+@declared.options(options=DiffOptions)
+def command(a: str, b: str, options: DiffOptions) -> int:
     """Show what changes for a client from A to B.
 
     A and B are each a repository's folder, a version of an endpoint (NAME@VERSION), or a git revision and a
@@ -60,19 +66,19 @@ def command(a: str, b: str, repo: Path, fail_on: str | None, markdown: bool, as_
 
     from triton_repo_builder.ship.deploy import diff, snapshot
 
-    for place in dict.fromkeys((repo, Path(a), Path(b))):
+    for place in dict.fromkeys((options.repo, Path(a), Path(b))):
         console.recovered(place, write=False)
-    with snapshot.read(a, repo) as old, snapshot.read(b, repo) as new:
+    with snapshot.read(a, options.repo) as old, snapshot.read(b, options.repo) as new:
         differences = diff.compare(old, new)
-    if as_json:
+    if options.as_json:
         console.echo(
             json.dumps([difference.to_json() for difference in differences], indent=1, ensure_ascii=False)
         )
-    elif markdown:
+    elif options.markdown:
         _markdown(differences)
     else:
         _print(differences)
-    worst = {None: (), "breaking": ("breaking",), "answers": ("breaking", "answers")}[fail_on]
+    worst = {None: (), "breaking": ("breaking",), "answers": ("breaking", "answers")}[options.fail_on]
     return int(any(difference.effect in worst for difference in differences))
 
 

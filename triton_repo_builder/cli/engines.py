@@ -1,55 +1,49 @@
-"""Options of every command that starts a server: which engine, and how."""
+"""Options of every command that starts a server: which engine, and how; or the address of one that runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
+from triton_repo_builder.base.declaration import Topic, changed, nested, option
+from triton_repo_builder.base.option_values import Choice, Text
 from triton_repo_builder.cli import console, interrupts
+from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Address
+from triton_repo_builder.run.options import ContainerOptions, ServeOptions
 
 if TYPE_CHECKING:
-    from triton_repo_builder.run.serve import ContainerOptions, RunningServer
+    from triton_repo_builder.repository import Repository
+    from triton_repo_builder.run.client import Urls
+    from triton_repo_builder.run.serve import RunningServer
     from triton_repo_builder.run.serve.engine import Opened
     from triton_repo_builder.ship.stores import Location
 
-NAMES = ("auto", "embedded", "docker")
-Command = TypeVar("Command", bound=Callable[..., Any])
-
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class EngineOptions:
     """The engine, and for Docker its container."""
 
-    name: str = "auto"
-    host: str = "127.0.0.1"
-    image: str = ""
-    release: str = ""
-    pull: str = "missing"
-    gpus: str = "auto"
-    user: str = ""
+    name: str = option(
+        "auto",
+        Choice(("auto", "embedded", "docker")),
+        Topic.ENGINE,
+        "What runs tritonserver; auto: embedded if installed, else Docker.",
+        flag="--engine",
+    )
+    host: str = option("127.0.0.1", Text(), Topic.ENGINE, "Address to listen on; 0.0.0.0: all interfaces.")
+    container: ContainerOptions = nested(ContainerOptions)
 
-    def checked(self) -> Choice:
-        """The choice, with engine docker if an option that only Docker has is set. Raises ``UsageError``."""
-        docker_only = [
-            option
-            for option, value, default in (
-                ("--image", self.image, ""),
-                ("--triton-release", self.release, ""),
-                ("--pull", self.pull, "missing"),
-                ("--gpus", self.gpus, "auto"),
-                ("--container-user", self.user, ""),
-            )
-            if value != default
-        ]
+    def checked(self) -> EngineOptions:
+        """The options, with engine docker if one that only Docker has is set. Raises ``UsageError``."""
+        docker_only = [flag for flag, _ in changed(self.container)]
         if not self.host:
             raise click.BadParameter("is empty; 127.0.0.1 is this machine alone", param_hint="--host")
-        if self.image and self.release:
+        if self.container.image and self.container.release:
             raise click.UsageError("--image and --triton-release both choose the image: use one of them.")
         if docker_only and self.name == "embedded":
             raise click.UsageError(
@@ -57,31 +51,20 @@ class Choice:
             )
         return replace(self, name="docker") if docker_only else self
 
-    def container(self) -> ContainerOptions:
-        """The options of the Docker engine."""
-        from triton_repo_builder.run.serve import ContainerOptions
 
-        return ContainerOptions(
-            image=self.image, release=self.release, pull=self.pull, gpus=self.gpus, user=self.user
-        )
+def repository(path: Path | None, *, needed: bool) -> Repository | None:
+    """The repository at the path or the default one; None if that is missing and not ``needed``."""
+    from triton_repo_builder import repository
 
-    def arguments(self) -> list[str]:
-        """The same choice as command-line arguments."""
-        values = {
-            "--engine": self.name,
-            "--host": self.host,
-            "--image": self.image,
-            "--triton-release": self.release,
-            "--pull": self.pull,
-            "--gpus": self.gpus,
-            "--container-user": self.user,
-        }
-        return [f"{option}={value}" for option, value in values.items() if value]
+    if path is None and not needed and not DEFAULT_REPOSITORY.is_dir():
+        return None
+    console.recovered(path or DEFAULT_REPOSITORY)
+    return repository.read(path or DEFAULT_REPOSITORY)
 
 
 @contextmanager
 def opened(
-    location: Path | Location, choice: Choice, *, direct: bool = True, signed_by: Path | None = None
+    location: Path | Location, engine: EngineOptions, *, direct: bool = True, signed_by: Path | None = None
 ) -> Iterator[Opened]:
     """A repository on disk or at a URL; the embedded server reads an S3 bucket by itself if ``direct``.
 
@@ -99,7 +82,7 @@ def opened(
     from triton_repo_builder.ship.stores import open, signing_keys
 
     trust = None if signed_by is None else signing_keys.read_trust(signed_by)
-    name = serve.choose() if choice.name == "auto" else choice.name
+    name = serve.choose() if engine.name == "auto" else engine.name
     with interrupts.ctrl_c_in_background(), ExitStack() as stack:
         with console.progress("bytes") as progress:
             repository = stack.enter_context(
@@ -109,95 +92,33 @@ def opened(
 
 
 @contextmanager
-def running(repository: Path, choice: Choice, models_url: str = "") -> Iterator[RunningServer]:
+def running(repository: Path, engine: EngineOptions, models_url: str = "") -> Iterator[RunningServer]:
     """A server on free ports, for as long as the ``with`` block runs."""
     from triton_repo_builder.run import serve
 
-    options = serve.ServeOptions(
-        host=choice.host,
+    options = ServeOptions(
+        host=engine.host,
         http_port=0,
         grpc_port=0,
         metrics_port=0,
-        container=choice.container(),
+        container=engine.container,
         models_url=models_url,
     )
     with interrupts.ctrl_c_in_background():
         with console.status() as progress:
-            server = serve.start(repository, options, engine=choice.name, progress=progress)
+            server = serve.start(repository, options, engine=engine.name, progress=progress)
         with server:
             yield server
 
 
-def options(function: Command) -> Command:
-    """Add the options; the command gets them as one ``engine: Choice``."""
-
-    @wraps(function)
-    def collected(
-        *args: Any,
-        engine: str,
-        host: str,
-        image: str | None,
-        triton_release: str | None,
-        pull: str,
-        gpus: str,
-        container_user: str | None,
-        **rest: Any,
-    ) -> Any:
-        choice = Choice(
-            name=engine,
-            host=host,
-            image=image or "",
-            release=triton_release or "",
-            pull=pull,
-            gpus=gpus,
-            user=container_user or "",
-        )
-        return function(*args, engine=choice.checked(), **rest)
-
-    decorated: Any = collected
-    for option in reversed(_OPTIONS):
-        decorated = option(decorated)
-    result: Command = decorated
-    return result
-
-
-_OPTIONS = (
-    click.option(
-        "--engine",
-        type=click.Choice(NAMES),
-        default="auto",
-        show_default=True,
-        help="What runs tritonserver; auto: embedded if installed, else Docker.",
-    ),
-    click.option(
-        "--host",
-        default="127.0.0.1",
-        show_default=True,
-        help="Address to listen on; 0.0.0.0: all interfaces.",
-    ),
-    click.option(
-        "--image",
-        metavar="NAME",
-        help="Docker: image with a tritonserver.  [default: nvcr.io/nvidia/tritonserver:<release>-py3]",
-    ),
-    click.option("--triton-release", metavar="YY.MM", help="Docker: release of the official image."),
-    click.option(
-        "--pull",
-        type=click.Choice(["missing", "always", "never"]),
-        default="missing",
-        show_default=True,
-        help="Docker: when to pull the image.",
-    ),
-    click.option(
-        "--gpus",
-        metavar="auto|all|none|N,N",
-        default="auto",
-        show_default=True,
-        help="Docker: GPUs for the container; auto: all that Docker has.",
-    ),
-    click.option(
-        "--container-user",
-        metavar="UID:GID|image",
-        help="Docker: user of the server process.  [default: this user, 1000:1000 for root]",
-    ),
-)
+@contextmanager
+def reached(
+    repository: Repository | None, address: Address, engine: EngineOptions, models_url: str = ""
+) -> Iterator[tuple[Urls, int | None]]:
+    """The server at the address, or one on the repository; with its process, if it was started here."""
+    if address.url is not None:
+        yield address.urls(), None
+        return
+    assert repository is not None
+    with running(repository.path, engine, models_url) as server:
+        yield server.urls, server.pid

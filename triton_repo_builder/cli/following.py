@@ -1,4 +1,4 @@
-"""``trb serve --follow``: what is served, and the thread that follows the pointer."""
+"""Which revision ``trb serve`` serves, and the thread that follows a pointer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from triton_repo_builder.base.declaration import Topic, option
+from triton_repo_builder.base.option_values import FilePath, Real, Switch
 from triton_repo_builder.cli import console
+from triton_repo_builder.cli.options import SIGNATURE_HELP
 
 if TYPE_CHECKING:
     from triton_repo_builder.run.serve import RunningServer
@@ -21,6 +24,51 @@ if TYPE_CHECKING:
 
 PATIENCE = 20.0
 """Seconds for a change to be undone whose server is stopped."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RevisionOptions:
+    """Content that may be served."""
+
+    verify: bool = option(
+        False,
+        Switch(),
+        Topic.REPOSITORY,
+        "First compare every file with manifest.json; refuse if one was altered.",
+    )
+    public_keys: Path | None = option(
+        None,
+        FilePath(folder=False),
+        Topic.REPOSITORY,
+        SIGNATURE_HELP,
+        flag="--require-signature",
+        metavar="FILE",
+    )
+    follow: bool = option(
+        False,
+        Switch(),
+        Topic.REPOSITORY,
+        "For a URL: take up each new revision, proven by trb smoke, or stay.",
+    )
+    refuse_older: bool = option(
+        False,
+        Switch(),
+        Topic.REPOSITORY,
+        "With --follow and --require-signature: refuse what was signed before a revision that was seen.",
+    )
+    interval: float = option(
+        30.0,
+        Real(1, 86_400),
+        Topic.REPOSITORY,
+        "With --follow: time between two looks at the pointer.",
+        metavar="SECONDS",
+    )
+
+    def checked(self) -> RevisionOptions:
+        """The options. Raises ``UsageError``."""
+        if self.refuse_older and not self.follow:
+            raise click.UsageError("--refuse-older goes with --follow.")
+        return self
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,15 +107,9 @@ class Following:
 
 
 def prepared(
-    repo: Path | Location,
-    engine: str,
-    models: tuple[str, ...],
-    public_keys: Path | None,
-    interval: float,
-    *,
-    refuse_older: bool,
+    repo: Path | Location, engine: str, models: tuple[str, ...], options: RevisionOptions
 ) -> Following:
-    """What --follow needs. Raises ``UsageError``, and ``TrbError`` of the store."""
+    """The pointer to follow, resolved once. Raises ``UsageError``, and ``TrbError`` of the store."""
     from triton_repo_builder.run import serve
     from triton_repo_builder.ship import stores
     from triton_repo_builder.ship.deploy.newest import Newest
@@ -81,13 +123,13 @@ def prepared(
         raise click.UsageError("--follow serves every endpoint of the revision: leave --load out.")
     if engine == "docker" or (engine == "auto" and serve.choose() == "docker"):
         raise click.UsageError("--follow needs the embedded engine.")
-    trust = None if public_keys is None else signing_keys.read_trust(public_keys)
-    if refuse_older and trust is None:
+    trust = None if options.public_keys is None else signing_keys.read_trust(options.public_keys)
+    if options.refuse_older and trust is None:
         raise click.UsageError(
             "--refuse-older needs --require-signature: the order is part of what is signed."
         )
     start = stores.pinned(repo, trust)
-    newest = Newest(repo, trust) if refuse_older and trust is not None else None
+    newest = Newest(repo, trust) if options.refuse_older and trust is not None else None
     if newest is not None:
         newest.check(start)
-    return Following(location=repo, start=start, interval=interval, trust=trust, newest=newest)
+    return Following(location=repo, start=start, interval=options.interval, trust=trust, newest=newest)

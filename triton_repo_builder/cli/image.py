@@ -3,12 +3,47 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from triton_repo_builder.cli import console, interrupts
-from triton_repo_builder.cli.options import Place
+from triton_repo_builder.base.declaration import Topic, option
+from triton_repo_builder.base.option_values import FilePath, Off, Switch, Text
+from triton_repo_builder.cli import console, declared, interrupts
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageOptions:
+    """The image, and how it is built."""
+
+    repository: Path | None = option(
+        None,
+        FilePath(file=False, exists=True),
+        Topic.SERVER,
+        "Include this model repository, as /models.",
+        metavar="REPO",
+    )
+    tag: str | None = option(
+        None,
+        Text(),
+        Topic.SERVER,
+        "Name of the image.",
+        default="trb-tritonserver:<release>-cpu",
+        metavar="NAME:TAG",
+    )
+    base: str = option("debian:bookworm-slim", Text(), Topic.SERVER, "Image to start from: Debian or Ubuntu.")
+    wheels: Path | None = option(
+        None,
+        FilePath(file=False, exists=True),
+        Topic.SERVER,
+        "Install from the wheels here.",
+        default="downloaded by pip in a container, else here",
+        metavar="DIR",
+    )
+    cache: bool = option(True, Off(), Topic.SERVER, "Run every step again.", flag="--no-cache")
+    verbose: bool = option(False, Switch(), Topic.OUTPUT, "Show the output of the build.")
+    as_json: bool = option(False, Switch(), Topic.OUTPUT, "Print the result as JSON.", flag="--json")
 
 
 @click.group("image")
@@ -23,37 +58,9 @@ def command() -> None:
     """
 
 
-@command.command("build")
-@click.option(
-    "--repository",
-    type=Place(exists=True, file_okay=False),
-    metavar="REPO",
-    help="Include this model repository, as /models.",
-)
-@click.option(
-    "--tag", metavar="NAME:TAG", help="Name of the image.  [default: trb-tritonserver:<release>-cpu]"
-)
-@click.option(
-    "--base", default="debian:bookworm-slim", show_default=True, help="Image to start from: Debian or Ubuntu."
-)
-@click.option(
-    "--wheels",
-    type=Place(exists=True, file_okay=False),
-    metavar="DIR",
-    help="Install from the wheels here.  [default: downloaded by pip in a container, else here]",
-)
-@click.option("--no-cache", is_flag=True, help="Run every step again.")
-@click.option("--verbose", is_flag=True, help="Show the output of the build.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def build(
-    repository: Path | None,
-    tag: str | None,
-    base: str,
-    wheels: Path | None,
-    no_cache: bool,
-    verbose: bool,
-    as_json: bool,
-) -> int:
+@command.command("build", cls=declared.TopicCommand)
+@declared.options(options=ImageOptions)
+def build(options: ImageOptions) -> int:
     """Build the image. It runs as user 1000, has a health check, and takes tritonserver's own options.
 
     Nothing else stays in Docker: no stage, no layer of a build that failed.
@@ -69,17 +76,22 @@ def build(
     from triton_repo_builder.run.serve.docker import images
     from triton_repo_builder.ship import container_image
 
+    repository = options.repository
     if repository is not None:
         console.recovered(repository, whole=True)
-    name = tag or f"{images.SLIM}:{releases.default().name}-cpu"
+    name = options.tag or f"{images.SLIM}:{releases.default().name}-cpu"
     request = container_image.Request(
-        tag=name, base=base, repository=repository, wheels=wheels, cache=not no_cache
+        tag=name,
+        base=options.base,
+        repository=repository,
+        wheels=options.wheels,
+        cache=options.cache,
     )
     with interrupts.ctrl_c_in_background(), console.status() as spinner:
         image = container_image.build(
-            request, (lambda line: console.echo(line, err=True)) if verbose else spinner
+            request, (lambda line: console.echo(line, err=True)) if options.verbose else spinner
         )
-    if as_json:
+    if options.as_json:
         console.echo(json.dumps({"tag": image.tag, "id": image.id, "size": image.size}))
         return 0
     console.echo(f"built {image.tag} ({image.size / 1e6:.0f} MB)")

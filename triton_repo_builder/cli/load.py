@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from dataclasses import dataclass
 
 import click
 
-from triton_repo_builder.cli import console
-from triton_repo_builder.cli.options import URL_HELP, Real, admin_key_option, send_key, server_url
+from triton_repo_builder.base.declaration import Topic, option
+from triton_repo_builder.base.option_values import Real, Switch
+from triton_repo_builder.cli import console, declared
+from triton_repo_builder.cli.options import Server
 
 
-@click.command("load")
+@dataclass(frozen=True, kw_only=True)
+class LoadOptions:
+    """Patience, and the output."""
+
+    timeout: float = option(
+        300.0, Real(0, above=True), Topic.RUNNING, "Seconds until the models must be ready."
+    )
+    as_json: bool = option(False, Switch(), Topic.OUTPUT, "Print the endpoints as JSON.", flag="--json")
+
+
+@click.command("load", cls=declared.TopicCommand)
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@click.option("--url", help=URL_HELP)
-@admin_key_option
-@click.option(
-    "--timeout",
-    type=Real(min=0, min_open=True),
-    default=300.0,
-    show_default=True,
-    help="Seconds until the models must be ready.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the endpoints as JSON.")
-def command(
-    names: tuple[str, ...], url: str | None, admin_key: Path | None, timeout: float, as_json: bool
-) -> int:
+@declared.options(address=Server, options=LoadOptions)
+def command(names: tuple[str, ...], address: Server, options: LoadOptions) -> int:
     """Load models, and what they need, on a running server, and wait until they answer.
 
     The server must run in explicit mode, as trb serve starts it. A model that was built after the server
@@ -41,15 +42,13 @@ def command(
     from triton_repo_builder.run.codegen import snippets
     from triton_repo_builder.run.serve.loading import load_unload
 
-    base = server_url(url)
-    send_key(base, admin_key)
-    server = load_unload.find(base)
+    server = load_unload.find(address.reached())
     chosen = tuple(dict.fromkeys(names))
     with console.status() as progress:
         progress(f"loading {', '.join(chosen)}")
-        load_unload.load(server, chosen, timeout=timeout)
+        load_unload.load(server, chosen, timeout=options.timeout)
     usages = [snippets.usage(server.base, name, server.folder(name)).to_json() for name in chosen]
-    if as_json:
+    if options.as_json:
         console.echo(json.dumps(usages, ensure_ascii=False))
     else:
         serve.show_endpoints(usages)

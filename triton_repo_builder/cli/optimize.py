@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from triton_repo_builder.cli import console
-from triton_repo_builder.cli.options import Duration, Place, Real
+from triton_repo_builder.base.declaration import Topic, declare, option
+from triton_repo_builder.base.option_values import Choice, FilePath, Switch, Text
+from triton_repo_builder.cli import console, declared
+from triton_repo_builder.cli.options import Place
+from triton_repo_builder.measure.options import OptimizeOptions
 
 if TYPE_CHECKING:
     from triton_repo_builder.measure.optimize.run import Measured, Outcome
@@ -18,59 +22,42 @@ SPARSE = 0.05
 """Share of zeros among the weights that somebody must have made on purpose."""
 
 
-@click.command("optimize")
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """The model, as for ``trb build``."""
+
+    task: str | None = option(
+        None, Text(), Topic.MODEL, "What the model is for.", default="from the model's files", metavar="TASK"
+    )
+    pooling: str | None = option(
+        None, Text(), Topic.MODEL, "As for trb build, of a model that does not say.", metavar="POOLING"
+    )
+    tokenizer: Path | None = option(
+        None, FilePath(), Topic.MODEL, "tokenizer.json or its folder, if not beside the model."
+    )
+    file: str | None = option(
+        None, Text(), Topic.MODEL, "Which ONNX file, if MODEL is a folder with several.", metavar="NAME"
+    )
+    device: str = option("auto", Choice(("cpu", "gpu", "auto")), Topic.MODEL, "Where it will be served.")
+    triton_release: str | None = option(
+        None, Text(), Topic.MODEL, "Release that will serve it.", default="24.10", metavar="YY.MM"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultOptions:
+    """Where the result goes."""
+
+    output: Path = field(
+        metadata=declare(FilePath(), Topic.OUTPUT, "Folder to write; it must not exist.", also=("-o",))
+    )
+    as_json: bool = option(False, Switch(), Topic.OUTPUT, "Print the report as JSON.", flag="--json")
+
+
+@click.command("optimize", cls=declared.TopicCommand)
 @click.argument("model", type=Place())
-@click.option("--output", "-o", type=Place(), required=True, help="Folder to write; it must not exist.")
-@click.option(
-    "--steps",
-    metavar="STEP,STEP",
-    help="prune, fuse, fp16, int8; int8:per-row, :per-channel, :static or :dynamic takes one way.  [default: "
-    "int8, after prune if heads or neurons are zero]",
-)
-@click.option("--recipe", type=Place(), help="Repeat the steps of a recipe.json, without a search.")
-@click.option("--samples", type=Place(), help="Texts to compare on, one per line.  [default: shipped ones]")
-@click.option(
-    "--labelled",
-    type=Place(),
-    metavar="FILE.jsonl",
-    help="Examples with the right answer: accuracy, F1, Spearman or nDCG of every step.",
-)
-@click.option(
-    "--max-drop",
-    type=Real(0, 1),
-    default=0.005,
-    show_default=True,
-    help="Most that the mean accuracy may fall; its 1 % quantile may fall three times as far.",
-)
-@click.option(
-    "--budget", type=Duration(), default=300.0, metavar="TIME", help="Time of the search.  [default: 5m]"
-)
-@click.option("--task", metavar="TASK", help="What the model is for.  [default: from the model's files]")
-@click.option("--pooling", metavar="POOLING", help="As for trb build, of a model that does not say.")
-@click.option("--tokenizer", type=Place(), help="tokenizer.json or its folder, if not beside the model.")
-@click.option("--file", metavar="NAME", help="Which ONNX file, if MODEL is a folder with several.")
-@click.option(
-    "--device", type=click.Choice(("cpu", "gpu", "auto")), default="auto", help="Where it will be served."
-)
-@click.option("--triton-release", metavar="YY.MM", help="Release that will serve it.  [default: 24.10]")
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-def command(
-    model: Path,
-    output: Path,
-    steps: str | None,
-    recipe: Path | None,
-    samples: Path | None,
-    labelled: Path | None,
-    max_drop: float,
-    budget: float,
-    task: str | None,
-    pooling: str | None,
-    tokenizer: Path | None,
-    file: str | None,
-    device: str,
-    triton_release: str | None,
-    as_json: bool,
-) -> int:
+@declared.options(options=OptimizeOptions, source=ModelOptions, result=ResultOptions)
+def command(model: Path, options: OptimizeOptions, source: ModelOptions, result: ResultOptions) -> int:
     """Write a smaller, faster file of a model, if its answers stay what they were.
 
     Every step is compared with the original on samples, through the model's own tokenizer or preprocessing;
@@ -86,38 +73,14 @@ def command(
     """
     from triton_repo_builder.base.errors import Code, TrbError
     from triton_repo_builder.measure.optimize import output as outputs
-    from triton_repo_builder.measure.optimize import recipe as recipes
     from triton_repo_builder.measure.optimize import run, speed
     from triton_repo_builder.model.read.option_checks import check
     from triton_repo_builder.model.read.options import BuildOptions
 
-    if recipe and steps:
-        raise click.UsageError("--recipe and --steps both say what to do: leave one of them out.")
-    chosen = recipes.read(recipe) if recipe else recipes.parse(steps if steps is not None else recipes.INT8)
-    if not chosen:
-        raise click.UsageError("there is no step to take: --steps int8, for instance.")
-    options = check(
-        BuildOptions(
-            model=model,
-            file=file,
-            task=task,
-            pooling=pooling,
-            tokenizer=tokenizer,
-            device=device,
-            triton_release=triton_release,
-            golden=False,
-        )
-    )
-    settings = run.Settings(
-        pruning=recipe is None and steps is None,
-        steps=chosen,
-        samples=samples,
-        labelled=labelled,
-        max_drop=max_drop,
-        budget=budget,
-    )
+    build = check(BuildOptions(model=model, golden=False, **asdict(source)))
+    output, as_json = result.output, result.as_json
     with outputs.staging(output) as folder, console.progress() as progress:
-        outcome = run.optimize(options, settings, folder, progress)
+        outcome = run.optimize(build, options, folder, progress)
         if not outcome.failure:
             outputs.write(outcome, output, folder)
     if outcome.failure:
@@ -127,7 +90,8 @@ def command(
             Code.ACCURACY_LOST,
             f"{outcome.lines[-1].step}: {outcome.failure}; nothing was written",
             where=str(model),
-            remedy=f"raise --max-drop (now {max_drop:g}) if that loss is acceptable, or take other --steps",
+            remedy=f"raise --max-drop (now {options.max_drop:g}) if that loss is acceptable, "
+            "or take other --steps",
         )
         raise error
     if as_json:

@@ -1,12 +1,15 @@
-"""What the options of several commands share: kinds of values, defaults, and which server is meant."""
+"""Options of several commands: kinds of values, defaults, and the server that is meant."""
 
 from __future__ import annotations
 
-import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from triton_repo_builder.base import option_values as values
+from triton_repo_builder.base.declaration import Topic, option
 
 if TYPE_CHECKING:
     from triton_repo_builder.run.client import Urls
@@ -17,23 +20,11 @@ else:
 
 DEFAULT_REPOSITORY = Path("model_repository")
 DEFAULT_URL = "http://127.0.0.1:8000"
-URL_HELP = "HTTP address of the server.  [default: the one in the background, else 127.0.0.1:8000]"
-GRPC_URL_HELP = (
-    "Its gRPC address.  [default: of what 'trb serve --detach' started there, else the url's port + 1; "
-    "8001 for a url without a port]"
-)
-METRICS_URL_HELP = (
-    "Its metrics page, for GPUs.  [default: as for gRPC, the url's port + 2; 8002 for a url without a port]"
-)
 HTTP_PORT = 8000
 LAST_HTTP_PORT = 65533
 """The last one that has two ports above it."""
 VARIABLE = "TRB_ADMIN_KEY_FILE"
 """Environment variable for --admin-key."""
-LIMIT = 1_000_000_000
-LONGEST = 30 * 86_400
-"""Seconds; whoever asks for more has written something else."""
-UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "": 1.0}
 
 
 class Place(click.Path):
@@ -55,103 +46,27 @@ class Real(click.FloatRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """A ``float``."""
         number = super().convert(value, param, ctx)
-        if not -LIMIT <= number <= LIMIT:
-            self.fail(f"'{value}' is not a number below {LIMIT:,}", param, ctx)
+        if not -values.LIMIT <= number <= values.LIMIT:
+            self.fail(f"'{value}' is not a number below {values.LIMIT:,}", param, ctx)
         return number
 
 
-admin_key_option = click.option(
-    "--admin-key",
-    type=Place(),
-    metavar="FILE",
-    envvar=VARIABLE,
-    show_envvar=True,
-    help="File with the server's admin key, if it wants one.",
-)
+class Parsed(ParamType):
+    """A click type that reads a text as the declared value."""
 
-
-class Filled(ParamType):
-    """Text that is not empty, as that of an unset shell variable is."""
-
-    name = "text"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The text."""
-        if not value:
-            self.fail("it is empty (a shell variable that is not set?)", param, ctx)
-        return str(value)
-
-
-SIGNATURE_HELP = "Refuse what no key of this file signed: public keys in PEM."
-
-
-class Numbers(ParamType):
-    """``1,4,16``: one or more numbers above 0 and below ``LIMIT``."""
-
-    name = "numbers"
-
-    def __init__(self, kind: type[int] | type[float]) -> None:
-        self._kind = kind
+    def __init__(self, value: values.Value) -> None:
+        self._value, self.name = value, value.expected
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """A tuple, in the order given, each number once."""
-        if isinstance(value, tuple):
-            return value
+        """The value, of a text."""
         try:
-            numbers = tuple(dict.fromkeys(self._kind(part) for part in str(value).split(",")))
-        except ValueError:
-            numbers = ()
-        if not numbers or not all(0 < number < LIMIT for number in numbers):
-            self.fail(
-                f"'{value}' is not a list of numbers above 0 and below {LIMIT:,}, like 1,4,16", param, ctx
-            )
-        return numbers
+            return self._value.parse(value) if isinstance(value, str) else value
+        except values.InvalidValue as error:
+            self.fail(error.message, param, ctx)
 
 
-class Slo(ParamType):
-    """``p99=50ms``: a percentile and its limit."""
-
-    name = "objective"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """An ``Objective``."""
-        from triton_repo_builder.measure.bench.objective import PERCENTILES, Objective
-
-        percentile, _, limit = str(value).partition("=")
-        if percentile not in PERCENTILES or not limit:
-            self.fail(f"'{value}' is not an objective like p99=50ms ({', '.join(PERCENTILES)})", param, ctx)
-        seconds = Duration().convert(limit, param, ctx)
-        if not seconds:
-            self.fail("no answer comes within 0 ms", param, ctx)
-        return Objective(percentile=percentile, ms=seconds * 1000)
-
-
-class Duration(ParamType):
-    """``2s``, ``500ms``, ``1m``; a bare number is seconds."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Seconds."""
-        if isinstance(value, float):
-            return value
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|)", str(value).strip())
-        if not match:
-            self.fail(f"'{value}' is not a time like 2s or 500ms", param, ctx)
-        seconds = float(match[1]) * UNITS[match[2]]
-        if seconds > LONGEST:
-            self.fail(f"'{value:.40}' is longer than 30 days", param, ctx)
-        return seconds
-
-
-class Protocols(ParamType):
-    """``grpc,http``."""
-
-    name = "protocols"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """A tuple; the library checks each name."""
-        return value if isinstance(value, tuple) else tuple(dict.fromkeys(str(value).split(",")))
+FILLED = Parsed(values.Filled())
+SIGNATURE_HELP = "Refuse what no key of this file signed: public keys in PEM."
 
 
 class Repo(Place):
@@ -168,14 +83,71 @@ class Repo(Place):
         return stores.parse(value)
 
 
-def send_key(url: str | None, file: Path | None) -> None:
-    """Send the admin key in this file, if there is one, to the server at ``url`` until the command ends."""
-    if file is None or url is None:
-        return
-    from triton_repo_builder.run.client import admin_key
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """A running server, and the key of its administrative APIs."""
 
-    admin_key.remember(url, admin_key.read(file))
-    click.get_current_context().call_on_close(lambda: admin_key.forget(url))
+    url: str | None = option(
+        None,
+        values.Filled(),
+        Topic.RUNNING,
+        "HTTP address of the server.",
+        default="the one in the background, else 127.0.0.1:8000",
+    )
+    admin_key: Path | None = option(
+        None,
+        values.FilePath(),
+        Topic.RUNNING,
+        "File with the server's admin key, if it wants one.",
+        metavar="FILE",
+        envvar=VARIABLE,
+    )
+
+    def send_key(self, url: str | None = None) -> None:
+        """Send the admin key, if there is one, to the server until the command ends."""
+        url = url or self.url
+        if self.admin_key is None or url is None:
+            return
+        from triton_repo_builder.run.client import admin_key
+
+        admin_key.remember(url, admin_key.read(self.admin_key))
+        click.get_current_context().call_on_close(lambda: admin_key.forget(url))
+
+    def reached(self) -> str:
+        """The address, with which the key is sent."""
+        url = server_url(self.url)
+        self.send_key(url)
+        return url
+
+
+@dataclass(frozen=True, kw_only=True)
+class Address(Server):
+    """A server that runs already, instead of one that the command starts."""
+
+    url: str | None = option(
+        None,
+        values.Text(),
+        Topic.RUNNING,
+        "HTTP url of a running server; without it, one is started and stopped again.",
+    )
+    grpc_url: str | None = option(
+        None,
+        values.Text(),
+        Topic.RUNNING,
+        "Its gRPC address.",
+        default="of what 'trb serve --detach' started there, else the url's port + 1; 8001 for a url "
+        "without a port",
+    )
+
+    def checked(self) -> Address:
+        """The address. Raises ``UsageError``."""
+        if self.grpc_url and not self.url:
+            raise click.UsageError("--grpc-url goes with --url.")
+        return self
+
+    def urls(self) -> Urls:
+        """All addresses. Raises ``BadParameter``."""
+        return addresses(self.url or "", self.grpc_url)
 
 
 def server_url(url: str | None) -> str:

@@ -3,68 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from triton_repo_builder.cli import console
-from triton_repo_builder.cli.options import Duration, Place, Real, Slo
+from triton_repo_builder.base.declaration import Topic, declare, option
+from triton_repo_builder.base.option_values import Choice, FilePath, Number, Real, Seconds, Switch, Text
+from triton_repo_builder.cli import console, declared
+from triton_repo_builder.cli.options import Place
+from triton_repo_builder.measure.objective import Objective
+from triton_repo_builder.measure.options import Slo
 
 if TYPE_CHECKING:
-    from triton_repo_builder.measure.bench.objective import Objective
     from triton_repo_builder.measure.capacity.capacities import Capacity
     from triton_repo_builder.measure.capacity.fleet import Load, Offer
     from triton_repo_builder.measure.capacity.predict import Prediction
 
-PATTERNS = ("poisson", "bursty", "daily")
+
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions:
+    """The load, the machines, and the simulation."""
+
+    rps: float = field(metadata=declare(Real(1e-6, 1e9), Topic.SEARCH, "Requests per second to serve."))
+    slo: Objective = field(
+        metadata=declare(Slo(), Topic.SEARCH, "Objective, e.g. p99=500ms.", metavar="P=TIME")
+    )
+    prices: Path = field(metadata=declare(FilePath(), Topic.SEARCH, "Prices of machines: TOML or CSV."))
+    instance: str = option(
+        "", Text(), Topic.SEARCH, "Machine that reports were measured on.", flag="--on", metavar="NAME"
+    )
+    headroom: float = option(0.2, Real(0, 10), Topic.SEARCH, "Share by which the load may grow.")
+    spare: int = option(1, Number(0, 1_000_000), Topic.SEARCH, "Replicas that may be lost.")
+    pattern: str | None = option(
+        None,
+        Choice(("poisson", "bursty", "daily")),
+        Topic.SEARCH,
+        "Also simulate the fleet, of capacities that trb tune measured; --rps is the peak of a day.",
+        flag="--simulate",
+    )
+    autoscale: float | None = option(
+        None,
+        Seconds(),
+        Topic.SEARCH,
+        "Simulate an autoscaler, too; a new replica answers after this time.",
+        metavar="TIME",
+    )
+    as_json: bool = option(False, Switch(), Topic.OUTPUT, "Print the plan as JSON.", flag="--json")
 
 
-@click.command("plan")
+@click.command("plan", cls=declared.TopicCommand)
 @click.argument("capacities", nargs=-1, required=True, type=Place(), metavar="FILE...")
-@click.option("--rps", type=Real(1e-6, 1e9), required=True, help="Requests per second to serve.")
-@click.option("--slo", type=Slo(), required=True, metavar="P=TIME", help="Objective, e.g. p99=500ms.")
-@click.option("--prices", type=Place(), required=True, help="Prices of machines: TOML or CSV.")
-@click.option("--on", "instance", default="", metavar="NAME", help="Machine that reports were measured on.")
-@click.option(
-    "--headroom",
-    type=Real(0, 10),
-    default=0.2,
-    show_default=True,
-    help="Share by which the load may grow.",
-)
-@click.option(
-    "--spare",
-    type=click.IntRange(0, 1_000_000),
-    default=1,
-    show_default=True,
-    help="Replicas that may be lost.",
-)
-@click.option(
-    "--simulate",
-    "pattern",
-    type=click.Choice(PATTERNS),
-    help="Also simulate the fleet, of capacities that trb tune measured; --rps is the peak of a day.",
-)
-@click.option(
-    "--autoscale",
-    type=Duration(),
-    metavar="TIME",
-    help="Simulate an autoscaler, too; a new replica answers after this time.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
-def command(
-    capacities: tuple[Path, ...],
-    rps: float,
-    slo: Objective,
-    prices: Path,
-    instance: str,
-    headroom: float,
-    spare: int,
-    pattern: str | None,
-    autoscale: float | None,
-    as_json: bool,
-) -> int:
+@declared.options(options=PlanOptions)
+def command(capacities: tuple[Path, ...], options: PlanOptions) -> int:
     """Compute how many replicas a load needs and what they cost, for each measured or given capacity.
 
     FILE is a report.json of trb tune or trb bench, or a CSV of capacities. What does not meet the objective
@@ -81,16 +73,18 @@ def command(
     from triton_repo_builder.measure.capacity import fleet
     from triton_repo_builder.measure.capacity import prices as price_files
 
-    if autoscale is not None and pattern is None:
+    pattern, slo = options.pattern, options.slo
+    if options.autoscale is not None and pattern is None:
         raise click.UsageError("--autoscale is for a simulation: add --simulate.")
-    listed = price_files.read(prices)
+    listed = price_files.read(options.prices)
+    instance = options.instance
     if not instance and len(listed.per_hour) == 1:
         instance = next(iter(listed.per_hour))
-    known = [each for file in capacities for each in readers.read(file, instance, slo)]
-    load = fleet.Load(rps=rps, objective=slo, headroom=headroom, spare=spare)
-    offers = fleet.offers(known, listed, load)
-    simulated = _simulate(offers, load, pattern, autoscale) if pattern else []
-    if as_json:
+    measured = [each for file in capacities for each in readers.read(file, instance, slo)]
+    load = fleet.Load(rps=options.rps, objective=slo, headroom=options.headroom, spare=options.spare)
+    offers = fleet.offers(measured, listed, load)
+    simulated = _simulate(offers, load, pattern, options.autoscale) if pattern else []
+    if options.as_json:
         _print_json(offers, load, simulated)
     else:
         _print(offers, load, listed.currency)

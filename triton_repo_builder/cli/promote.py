@@ -3,39 +3,53 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from triton_repo_builder.cli import console
-from triton_repo_builder.cli.options import (
-    DEFAULT_REPOSITORY,
-    GRPC_URL_HELP,
-    Place,
-    addresses,
-    admin_key_option,
-    send_key,
-)
+from triton_repo_builder.base.declaration import Topic, declare, option
+from triton_repo_builder.base.option_values import Number, Switch, Text
+from triton_repo_builder.cli import console, declared
+from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Address, Place
 
 if TYPE_CHECKING:
     from triton_repo_builder.ship.deploy.promote import Move
 
 
-def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add REPO and the options of a server."""
-    for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
-        click.option("--force", is_flag=True, help="Replace files that were edited since trb wrote them."),
-        admin_key_option,
-        click.option("--grpc-url", help=GRPC_URL_HELP),
-        click.option("--url", help="Also switch this running server, tested by trb smoke before and after."),
-        click.argument("repo", type=Place(), default=DEFAULT_REPOSITORY),
-        click.argument("name"),
-    ):
-        command = option(command)
-    return command
+@dataclass(frozen=True, kw_only=True)
+class SwitchedServer(Address):
+    """A running server whose version is changed, too."""
+
+    url: str | None = option(
+        None, Text(), Topic.RUNNING, "Also switch this running server, tested by trb smoke before and after."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeOptions:
+    """How files are replaced, and where the result goes."""
+
+    force: bool = option(
+        False, Switch(), Topic.REPOSITORY, "Replace files that were edited since trb wrote them."
+    )
+    as_json: bool = option(False, Switch(), Topic.OUTPUT, "Print the result as JSON.", flag="--json")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromoteOptions:
+    """The version, and its test."""
+
+    preflight: bool = option(
+        True,
+        Switch("no-preflight"),
+        Topic.RUNNING,
+        "With --url: first test the version on a separate local server.",
+        default="preflight",
+        also=("--rehearsal/--no-rehearsal",),
+    )
+    version: int = field(metadata=declare(Number(), Topic.REPOSITORY, "The version to serve."))
 
 
 def _way_back(move: Move) -> str:
@@ -49,26 +63,12 @@ def _way_back(move: Move) -> str:
     return f"is one 'trb rollback {move.name}' away"
 
 
-@click.command("promote")
-@server_options
-@click.option(
-    "--preflight/--no-preflight",
-    "--rehearsal/--no-rehearsal",
-    "preflight",
-    default=True,
-    help="With --url: first test the version on a separate local server.  [default: preflight]",
-)
-@click.option("--version", "version", type=click.IntRange(1), required=True, help="The version to serve.")
+@click.command("promote", cls=declared.TopicCommand)
+@click.argument("name")
+@click.argument("repo", type=Place(), default=DEFAULT_REPOSITORY)
+@declared.options(server=SwitchedServer, change=ChangeOptions, options=PromoteOptions)
 def command(
-    name: str,
-    repo: Path,
-    version: int,
-    url: str | None,
-    grpc_url: str | None,
-    admin_key: Path | None,
-    force: bool,
-    preflight: bool,
-    as_json: bool,
+    name: str, repo: Path, server: SwitchedServer, change: ChangeOptions, options: PromoteOptions
 ) -> None:
     """Serve another version of the endpoint NAME.
 
@@ -82,46 +82,42 @@ def command(
       trb promote sentiment --version 2
       trb promote sentiment --version 2 --url http://localhost:8000
     """
-    send_key(url, admin_key)
-    run(name, repo, version, url, grpc_url, force=force, preflight_first=preflight, as_json=as_json)
+    run(name, repo, server, change, options)
 
 
 def run(
     name: str,
     repo: Path,
-    version: int | None,
-    url: str | None,
-    grpc_url: str | None,
-    *,
-    force: bool,
-    preflight_first: bool,
-    as_json: bool,
+    address: SwitchedServer,
+    change: ChangeOptions,
+    options: PromoteOptions | None = None,
 ) -> None:
-    """Change the served version; ``version=None``: to the previous one."""
+    """Change the served version; without options to the previous one, with no test beforehand."""
     import json
 
     from triton_repo_builder.repository.journal import staging
     from triton_repo_builder.ship.deploy import promote
 
-    if grpc_url and not url:
-        raise click.UsageError("--grpc-url goes with --url.")
+    address.send_key()
+    url, as_json, version = address.url, change.as_json, options.version if options else None
     settled = False
     console.recovered(repo, whole=True)
     tell = (lambda text: None) if as_json else (lambda text: console.line(f"  {text}", err=False))
     with staging.exclusive(repo) if repo.is_dir() else contextlib.nullcontext():
-        move = promote.plan(repo, name, version, force=force)
+        move = promote.plan(repo, name, version, force=change.force)
         for file in move.accepted if move else ():
             console.note(f"accepted (--force): {file}")
         if url:
             from triton_repo_builder.run import smoke
             from triton_repo_builder.ship.deploy import live
 
-            urls = addresses(url, grpc_url)
+            urls = address.urls()
             if move is None:
                 settled = live.settle(repo, name, urls, tell)
             else:
-                options = smoke.Options(endpoints=(name,), clients=4, requests=4)
-                live.on_server(move, urls, options, tell, preflight_first=preflight_first)
+                checks = smoke.SmokeOptions(endpoints=(name,), clients=4, requests=4)
+                preflight = options is not None and options.preflight
+                live.on_server(move, urls, checks, tell, preflight_first=preflight)
         elif move is not None:
             promote.in_repository(move)
     if move is None:

@@ -2,27 +2,47 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from triton_repo_builder.cli import console
-from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Place, admin_key_option, send_key
+from triton_repo_builder.base.declaration import Topic, option
+from triton_repo_builder.base.option_values import Switch, Text
+from triton_repo_builder.cli import console, declared
+from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Place, Server
 
 if TYPE_CHECKING:
     from triton_repo_builder.ship.vcs.lineage import Link
 
 
-@click.command("provenance")
+@dataclass(frozen=True, kw_only=True)
+class ComparedServer(Server):
+    """A running server, whose models are asked for."""
+
+    url: str | None = option(
+        None, Text(), Topic.RUNNING, "Ask this running server; with REPO compare the two."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions:
+    """Content and format of the output."""
+
+    sbom: bool = option(
+        False,
+        Switch(),
+        Topic.OUTPUT,
+        "Print a bill of materials, vendored libraries included, as CycloneDX.",
+    )
+    as_json: bool = option(False, Switch(), Topic.OUTPUT, "Print the chain as JSON.", flag="--json")
+
+
+@click.command("provenance", cls=declared.TopicCommand)
 @click.argument("repo", required=False, type=Place())
-@click.option("--url", help="Ask this running server; with REPO compare the two.")
-@admin_key_option
-@click.option(
-    "--sbom", is_flag=True, help="Print a bill of materials, vendored libraries included, as CycloneDX."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the chain as JSON.")
-def command(repo: Path | None, url: str | None, admin_key: Path | None, sbom: bool, as_json: bool) -> int:
+@declared.options(server=ComparedServer, output=OutputOptions)
+def command(repo: Path | None, server: ComparedServer, output: OutputOptions) -> int:
     """Show where a model repository, or what a running server serves, comes from.
 
     The chain of each endpoint: files and their sha256, options, the training run and the data set that were
@@ -42,6 +62,7 @@ def command(repo: Path | None, url: str | None, admin_key: Path | None, sbom: bo
     from triton_repo_builder.repository import sbom as bom
     from triton_repo_builder.ship.vcs import lineage
 
+    url, sbom = server.url, output.sbom
     if sbom and url:
         raise click.UsageError("--sbom reads a repository, not a server.")
     chain: tuple[Link, ...] = ()
@@ -52,14 +73,14 @@ def command(repo: Path | None, url: str | None, admin_key: Path | None, sbom: bo
             console.echo(json.dumps(bom.cyclonedx(read), indent=1, ensure_ascii=False))
             return 0
         chain = lineage.of_repository(read)
-    send_key(url, admin_key)
+    server.send_key()
     if url is not None and repo is not None:
         from triton_repo_builder.ship.deploy import revision, verify
 
         chain = verify.compared(chain, revision.Revision(name=str(repo), path=repo), url)
     elif url is not None:
         chain = lineage.of_server(url)
-    if as_json:
+    if output.as_json:
         console.echo(json.dumps([link.to_json() for link in chain], indent=1, ensure_ascii=False))
     else:
         _print(chain)

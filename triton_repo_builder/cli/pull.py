@@ -10,11 +10,11 @@ import click
 
 from triton_repo_builder.base.text import counted
 from triton_repo_builder.cli import console
-from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, SIGNATURE_HELP, Filled, Place
+from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, FILLED, SIGNATURE_HELP, Place
 
 
 @click.command("pull")
-@click.argument("url", type=Filled())
+@click.argument("url", type=FILLED)
 @click.argument("folder", type=Place(), default=DEFAULT_REPOSITORY)
 @click.option("--force", is_flag=True, help="Replace the folder's content.")
 @click.option(

@@ -3,47 +3,59 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from triton_repo_builder.base.declaration import Topic, option
+from triton_repo_builder.base.option_values import FilePath, Number, Switch
 from triton_repo_builder.base.text import counted
-from triton_repo_builder.cli import console
-from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Filled, Place
+from triton_repo_builder.cli import console, declared
+from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, FILLED, Place
 
 if TYPE_CHECKING:
     from triton_repo_builder.ship.stores import Location, Pruned, Pushed, Stored
 
 
-@click.command("push")
-@click.argument("url", type=Filled())
+@dataclass(frozen=True, kw_only=True)
+class PushOptions:
+    """Pushing, or what is done at the URL instead."""
+
+    force: bool = option(False, Switch(), Topic.REPOSITORY, "Push despite errors of trb check.")
+    key_file: Path | None = option(
+        None,
+        FilePath(folder=False),
+        Topic.REPOSITORY,
+        "Sign the revision with this elliptic curve private key, in PEM.",
+        flag="--sign",
+        metavar="KEYFILE",
+    )
+    list: bool = option(False, Switch(), Topic.STORE, "List the revisions at URL; push nothing.")
+    prune: bool = option(False, Switch(), Topic.STORE, "Remove old revisions at URL; push nothing.")
+    keep: int | None = option(
+        None, Number(), Topic.STORE, "Of --prune: how many of the newest revisions stay."
+    )
+    dry_run: bool = option(
+        False, Switch(), Topic.OUTPUT, "Show what would be uploaded or removed; change nothing."
+    )
+    as_json: bool = option(False, Switch(), Topic.OUTPUT, "Print the result as JSON.", flag="--json")
+
+    def checked(self) -> PushOptions:
+        """The options. Raises ``UsageError`` for those that do not belong together."""
+        if self.list and self.prune:
+            raise click.UsageError("--list and --prune are two different things: use one of them.")
+        if self.prune != (self.keep is not None):
+            raise click.UsageError("--prune and --keep N belong together.")
+        return self
+
+
+@click.command("push", cls=declared.TopicCommand)
+@click.argument("url", type=FILLED)
 @click.argument("repo", type=Place(), required=False)
-@click.option("--force", is_flag=True, help="Push despite errors of trb check.")
-@click.option(
-    "--sign",
-    "key_file",
-    type=Place(dir_okay=False),
-    metavar="KEYFILE",
-    help="Sign the revision with this elliptic curve private key, in PEM.",
-)
-@click.option("--list", "listing", is_flag=True, help="List the revisions at URL; push nothing.")
-@click.option("--prune", is_flag=True, help="Remove old revisions at URL; push nothing.")
-@click.option("--keep", type=click.IntRange(1), help="Of --prune: how many of the newest revisions stay.")
-@click.option("--dry-run", is_flag=True, help="Show what would be uploaded or removed; change nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def command(
-    url: str,
-    repo: Path | None,
-    force: bool,
-    key_file: Path | None,
-    listing: bool,
-    prune: bool,
-    keep: int | None,
-    dry_run: bool,
-    as_json: bool,
-) -> int:
+@declared.options(options=PushOptions)
+def command(url: str, repo: Path | None, options: PushOptions) -> int:
     """Upload REPO (default: model_repository) to URL, so that readers see the old revision or the new one.
 
     URL is s3://BUCKET/PREFIX, s3://HOST:PORT/BUCKET/PREFIX, gs://…, az://… or oci://REGISTRY/NAME:TAG. Each
@@ -60,26 +72,27 @@ def command(
       trb push s3://models/minilm --list
       trb push s3://models/minilm --prune --keep 5
     """
-    _check_options(repo, force, key_file, listing, prune, keep, dry_run)
+    _check_combination(repo, options)
+    as_json, dry_run = options.as_json, options.dry_run
 
     from triton_repo_builder.ship import stores
 
     location = stores.parse(url)
-    if listing:
+    if options.list:
         return _list(location, as_json=as_json)
-    if keep is not None:
+    if options.keep is not None:
         with console.progress("items") as progress:
-            pruned = stores.prune(location, keep, progress, dry_run=dry_run)
+            pruned = stores.prune(location, options.keep, progress, dry_run=dry_run)
         _print_pruned(pruned, as_json=as_json)
         return 0
     from triton_repo_builder.ship.stores import signing_keys
 
-    signer = None if key_file is None else signing_keys.read_signer(key_file)
+    signer = None if options.key_file is None else signing_keys.read_signer(options.key_file)
     repo = repo or DEFAULT_REPOSITORY
     console.recovered(repo, whole=True)
     with console.progress("bytes") as progress:
         pushed = stores.push(
-            repo, location, progress, force=force, dry_run=dry_run, signer=signer, tell=console.line
+            repo, location, progress, force=options.force, dry_run=dry_run, signer=signer, tell=console.line
         )
     if as_json:
         console.echo(json.dumps(asdict(pushed), ensure_ascii=False))
@@ -88,24 +101,17 @@ def command(
     return 0
 
 
-def _check_options(
-    repo: Path | None,
-    force: bool,
-    key_file: Path | None,
-    listing: bool,
-    prune: bool,
-    keep: int | None,
-    dry_run: bool,
-) -> None:
-    """Raise ``UsageError`` for options that do not belong together."""
-    if listing and prune:
-        raise click.UsageError("--list and --prune are two different things: use one of them.")
-    if prune != (keep is not None):
-        raise click.UsageError("--prune and --keep N belong together.")
-    pushing = {"REPO": repo is not None, "--force": force, "--sign": key_file is not None}
-    wrong = [name for name, is_set in {**pushing, "--dry-run": dry_run and listing}.items() if is_set]
-    if wrong and (listing or prune):
-        raise click.UsageError(f"{'--list' if listing else '--prune'} does not go with {wrong[0]}.")
+def _check_combination(repo: Path | None, options: PushOptions) -> None:
+    """Raise ``UsageError`` for what has no meaning without a push."""
+    pushing = {
+        "REPO": repo is not None,
+        "--force": options.force,
+        "--sign": options.key_file is not None,
+        "--dry-run": options.dry_run and options.list,
+    }
+    wrong = [name for name, is_set in pushing.items() if is_set]
+    if wrong and (options.list or options.prune):
+        raise click.UsageError(f"{'--list' if options.list else '--prune'} does not go with {wrong[0]}.")
 
 
 def _print(pushed: Pushed) -> None:

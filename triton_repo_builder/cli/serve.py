@@ -8,113 +8,64 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from triton_repo_builder.base.declaration import Topic, option
 from triton_repo_builder.base.errors import TrbError
-from triton_repo_builder.cli import console, engines, interrupts
-from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, SIGNATURE_HELP, VARIABLE, Place, Real, Repo
+from triton_repo_builder.base.option_values import FilePath, Number, Switch
+from triton_repo_builder.cli import console, declared, engines, interrupts
+from triton_repo_builder.cli.following import Following, RevisionOptions, prepared
+from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, VARIABLE, Repo
+from triton_repo_builder.run.options import ServeOptions
 
 if TYPE_CHECKING:
-    from triton_repo_builder.cli.following import Following
-    from triton_repo_builder.run.serve import KeptServer, RunningServer, ServeOptions
+    from triton_repo_builder.run.serve import KeptServer, RunningServer
     from triton_repo_builder.ship.stores import Location
 
-PORT = click.IntRange(0, 65535)
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessOptions:
+    """How the command itself runs."""
+
+    admin_key: Path | None = option(
+        None,
+        FilePath(),
+        Topic.SERVER,
+        "Model control, shared memory, trace and logging need the key in this file.",
+        metavar="FILE",
+        envvar=VARIABLE,
+    )
+    restarts: int = option(
+        5,
+        Number(0, 100),
+        Topic.SERVER,
+        "Start a server that ends by itself again, at most so often within minutes; 0: never.",
+        metavar="N",
+    )
+    logs: bool = option(False, Switch(), Topic.OUTPUT, "Print the server's output.")
+    detach: bool = option(
+        False, Switch(), Topic.OUTPUT, "Return when ready and keep it running: see trb status, trb stop."
+    )
+    as_json: bool = option(False, Switch(), Topic.OUTPUT, "Print one JSON object when ready.", flag="--json")
+    supervise: Path | None = option(None, FilePath(), Topic.OUTPUT, "", hidden=True)
 
 
-@click.command("serve")
+@click.command("serve", cls=declared.TopicCommand)
 @click.argument("repo", type=Repo(), default=DEFAULT_REPOSITORY)
-@engines.options
-@click.option("--http-port", type=PORT, default=8000, show_default=True, help="0: any free port.")
-@click.option("--grpc-port", type=PORT, default=8001, show_default=True, help="0: any free port.")
-@click.option("--metrics-port", type=PORT, default=8002, show_default=True, help="0: any free port.")
-@click.option(
-    "--load",
-    "models",
-    multiple=True,
-    metavar="NAME",
-    help="Load only this model and what it needs; repeatable. none: nothing yet, see trb load.",
+@declared.options(
+    engine=engines.EngineOptions, options=ServeOptions, revision=RevisionOptions, process=ProcessOptions
 )
-@click.option(
-    "--timeout",
-    type=Real(min=0, min_open=True),
-    default=300.0,
-    show_default=True,
-    help="Seconds until all models must be ready.",
-)
-@click.option(
-    "--admin-key",
-    type=Place(),
-    metavar="FILE",
-    envvar=VARIABLE,
-    show_envvar=True,
-    help="Model control, shared memory, trace and logging need the key in this file.",
-)
-@click.option("--open-apis", is_flag=True, help="Leave these APIs open also beyond this machine (--host).")
-@click.option(
-    "--verify", is_flag=True, help="First compare every file with manifest.json; refuse if one was altered."
-)
-@click.option(
-    "--require-signature", "public_keys", type=Place(dir_okay=False), metavar="FILE", help=SIGNATURE_HELP
-)
-@click.option(
-    "--follow", is_flag=True, help="For a URL: take up each new revision, proven by trb smoke, or stay."
-)
-@click.option(
-    "--refuse-older",
-    is_flag=True,
-    help="With --follow and --require-signature: refuse what was signed before a revision that was seen.",
-)
-@click.option(
-    "--interval",
-    type=Real(1, 86_400),
-    default=30.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="With --follow: time between two looks at the pointer.",
-)
-@click.option(
-    "--restarts",
-    type=click.IntRange(0, 100),
-    default=5,
-    show_default=True,
-    metavar="N",
-    help="Start a server that ends by itself again, at most so often within minutes; 0: never.",
-)
-@click.option("--log-file", type=Place(dir_okay=False), help="File for the server's output.")
-@click.option("--logs", is_flag=True, help="Print the server's output.")
-@click.option("--verbose", is_flag=True, help="Let the server log every request.")
-@click.option(
-    "--detach", is_flag=True, help="Return when ready and keep it running: see trb status, trb stop."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object when ready.")
-@click.option("--supervise", type=Place(), hidden=True)
 def command(
     repo: Path | Location,
-    engine: engines.Choice,
-    http_port: int,
-    grpc_port: int,
-    metrics_port: int,
-    models: tuple[str, ...],
-    timeout: float,
-    admin_key: Path | None,
-    open_apis: bool,
-    verify: bool,
-    public_keys: Path | None,
-    follow: bool,
-    refuse_older: bool,
-    interval: float,
-    restarts: int,
-    log_file: Path | None,
-    logs: bool,
-    verbose: bool,
-    detach: bool,
-    as_json: bool,
-    supervise: Path | None,
+    engine: engines.EngineOptions,
+    options: ServeOptions,
+    revision: RevisionOptions,
+    process: ProcessOptions,
 ) -> int:
     """Run tritonserver on REPO (default: model_repository) and wait until every model answers.
 
@@ -135,60 +86,41 @@ def command(
       trb serve --verify                             refuse a repository that was altered since its build
       trb serve --host 0.0.0.0 --admin-key key       reached from elsewhere; trb load --admin-key key
     """
-    from triton_repo_builder.run.client import admin_key as key_file
-    from triton_repo_builder.run.serve import ServeOptions
+    from triton_repo_builder.run import serve
+    from triton_repo_builder.run.client import admin_key
 
-    options = ServeOptions(
-        host=engine.host,
-        http_port=http_port,
-        grpc_port=grpc_port,
-        metrics_port=metrics_port,
-        load_timeout=timeout,
-        models=models,
-        log_file=None if log_file is None else Path(log_file).absolute(),
-        log_verbose=int(verbose),
-        container=engine.container(),
-        admin_key=key_file.read(admin_key) if admin_key else "",
-        open_apis=open_apis,
-    )
-    following = None
-    if follow:
-        from triton_repo_builder.cli.following import prepared
-
-        following = prepared(repo, engine.name, models, public_keys, interval, refuse_older=refuse_older)
-    elif refuse_older:
-        raise click.UsageError("--refuse-older goes with --follow.")
+    key = admin_key.read(process.admin_key) if process.admin_key else ""
+    following = prepared(repo, engine.name, options.models, revision) if revision.follow else None
     with interrupts.ctrl_c_in_background():
-        if detach:
-            arguments = _arguments(repo, engine, options, admin_key, public_keys, verify=verify)
-            arguments += [f"--restarts={restarts}"]
-            arguments += ["--follow", f"--interval={interval}"] if follow else []
-            arguments += ["--refuse-older"] if refuse_older else []
-            return _detached(arguments, as_json=as_json)
+        if process.detach:
+            supervised = replace(process, logs=False, detach=False, as_json=False)
+            # The key itself stays in its file.
+            arguments = declared.arguments(engine, options, revision, supervised)
+            location = str(repo.absolute() if isinstance(repo, Path) else repo)
+            return _detached([location, *arguments], as_json=process.as_json)
+        options = replace(
+            options,
+            host=engine.host,
+            container=engine.container,
+            admin_key=key,
+            log_file=options.log_file and options.log_file.absolute(),
+        )
         with (
-            _shown(options) if logs else nullcontext(options) as options,
+            _shown(options) if process.logs else nullcontext(options) as options,
             # What a server reads from a bucket by itself cannot be compared before it does.
             engines.opened(
                 following.start if following else repo,
                 engine,
-                direct=not verify and following is None,
-                signed_by=public_keys,
+                direct=not revision.verify and following is None,
+                signed_by=revision.public_keys,
             ) as opened,
         ):
-            if verify:
+            if revision.verify:
                 _verify(opened.path)
             options = replace(options, models_url=opened.models_url)
             name = str(repo) if opened.path != repo else str(opened.path.resolve())
-            return _run(
-                opened.path,
-                name,
-                engine,
-                options,
-                following,
-                restarts=restarts,
-                as_json=as_json,
-                entry_file=supervise,
-            )
+            start = partial(serve.keep, opened.path, options, restarts=process.restarts, engine=engine.name)
+            return _run(opened.path, name, start, following, process)
 
 
 @contextmanager
@@ -213,23 +145,18 @@ def _shown(options: ServeOptions) -> Iterator[ServeOptions]:
 def _run(
     repo: Path,
     source: str,
-    engine: engines.Choice,
-    options: ServeOptions,
+    start: Callable[..., KeptServer],
     following: Following | None,
-    *,
-    restarts: int,
-    as_json: bool,
-    entry_file: Path | None,
+    process: ProcessOptions,
 ) -> int:
-    """Serve in the foreground, or as the supervisor of a server in the background (``entry_file``)."""
-    from triton_repo_builder.run import serve
+    """Serve in the foreground, or as the supervisor of a server in the background (``--supervise``)."""
     from triton_repo_builder.run.codegen import snippets
     from triton_repo_builder.run.serve.background import registry
 
     begun = time.time()
     with _progress() as tell:
-        kept = serve.keep(repo, options, restarts=restarts, engine=engine.name, progress=tell)
-    server = kept.server
+        kept = start(progress=tell)
+    server, entry_file, as_json = kept.server, process.supervise, process.as_json
 
     def restarted() -> None:
         if entry_file is not None:
@@ -284,36 +211,6 @@ def _detached(arguments: list[str], *, as_json: bool) -> int:
     if not as_json:
         console.echo(f"runs in the background; stop it with: trb stop {result.name}")
     return 0
-
-
-def _arguments(
-    repo: Path | Location,
-    engine: engines.Choice,
-    options: ServeOptions,
-    admin_key: Path | None,
-    public_keys: Path | None,
-    *,
-    verify: bool,
-) -> list[str]:
-    """The command line of the same server in the background. The key itself stays in its file."""
-    ports = {
-        "--http-port": options.http_port,
-        "--grpc-port": options.grpc_port,
-        "--metrics-port": options.metrics_port,
-    }
-    return [
-        str(repo.absolute() if isinstance(repo, Path) else repo),
-        *engine.arguments(),
-        *(f"{option}={number}" for option, number in ports.items()),
-        f"--timeout={options.load_timeout}",
-        *(f"--load={name}" for name in options.models),
-        *([f"--log-file={options.log_file}"] if options.log_file else []),
-        *([f"--require-signature={public_keys.absolute()}"] if public_keys else []),
-        *(["--verbose"] if options.log_verbose else []),
-        *([f"--admin-key={admin_key.absolute()}"] if admin_key else []),
-        *(["--open-apis"] if options.open_apis else []),
-        *(["--verify"] if verify else []),
-    ]
 
 
 def _about(server: RunningServer, repo: Path, source: str, endpoints: list[dict[str, Any]]) -> dict[str, Any]:

@@ -4,78 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from triton_repo_builder.base import user_file
+from triton_repo_builder.base.declaration import Topic, option
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.cli import console, engines
-from triton_repo_builder.cli.options import (
-    DEFAULT_REPOSITORY,
-    GRPC_URL_HELP,
-    Place,
-    Real,
-    Repo,
-    addresses,
-    admin_key_option,
-    send_key,
-)
+from triton_repo_builder.base.option_values import FilePath, Switch
+from triton_repo_builder.cli import console, declared, engines
+from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Address, Repo
+from triton_repo_builder.run.options import SmokeOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from triton_repo_builder.repository import Repository
-    from triton_repo_builder.run.smoke import Line, SmokeReport, Urls
+    from triton_repo_builder.run.smoke import Line, SmokeReport
     from triton_repo_builder.ship.stores import Location
 
 COLOURS = {"passed": "green", "failed": "bold red", "unverified": "yellow", "skipped": "dim"}
 
 
-@click.command("smoke")
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions:
+    """Where the report goes."""
+
+    as_json: bool = option(False, Switch(), Topic.OUTPUT, "Print the report as JSON.", flag="--json")
+    junit: Path | None = option(
+        None, FilePath(), Topic.OUTPUT, "Also write the report as JUnit XML.", metavar="FILE"
+    )
+    quiet: bool = option(False, Switch(), Topic.OUTPUT, "Leave out the table.", also=("-q",))
+
+
+@click.command("smoke", cls=declared.TopicCommand)
 @click.argument("repo", required=False, type=Repo())
-@click.option("--url", help="HTTP url of a running server; without it, one is started and stopped again.")
-@engines.options
-@click.option("--grpc-url", help=GRPC_URL_HELP)
-@admin_key_option
-@click.option(
-    "--endpoint", "endpoints", multiple=True, metavar="NAME", help="Check only this endpoint (repeatable)."
-)
-@click.option(
-    "--clients", type=click.IntRange(1, 256), default=16, show_default=True, help="Clients at the same time."
-)
-@click.option(
-    "--requests", type=click.IntRange(1), default=8, show_default=True, help="Requests of each client."
-)
-@click.option("--timeout", type=Real(0.1), default=30.0, show_default=True, help="Seconds for each request.")
-@click.option(
-    "--no-cases", is_flag=True, help="Skip golden cases: checks consistency only, parity stays unproven."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-@click.option(
-    "--junit",
-    "junit_file",
-    type=Place(),
-    metavar="FILE",
-    help="Also write the report as JUnit XML.",
-)
-@click.option("-q", "--quiet", is_flag=True, help="Leave out the table.")
+@declared.options(address=Address, engine=engines.EngineOptions, options=SmokeOptions, output=ReportOptions)
 def command(
     repo: Path | Location | None,
-    url: str | None,
-    engine: engines.Choice,
-    grpc_url: str | None,
-    admin_key: Path | None,
-    endpoints: tuple[str, ...],
-    clients: int,
-    requests: int,
-    timeout: float,
-    no_cases: bool,
-    as_json: bool,
-    junit_file: Path | None,
-    quiet: bool,
+    address: Address,
+    engine: engines.EngineOptions,
+    options: SmokeOptions,
+    output: ReportOptions,
 ) -> int:
     """Prove, through the server, that answers equal the original model's.
 
@@ -93,59 +65,38 @@ def command(
     """
     from triton_repo_builder.run import smoke
 
-    if grpc_url and not url:
-        raise click.UsageError("--grpc-url goes with --url.")
-    send_key(url, admin_key)
-    options = smoke.Options(
-        endpoints=endpoints, clients=clients, requests=requests, timeout=timeout, cases=not no_cases
-    )
+    address.send_key()
     with (
-        _repository(repo, url, engine) as (repository, models_url),
-        _server(repository, models_url, url, grpc_url, engine) as urls,
+        _repository(repo, address, engine) as (repository, models_url),
+        engines.reached(repository, address, engine, models_url) as (urls, _),
         console.progress() as progress,
     ):
         report = smoke.run(urls, repository, options, progress)
-    if junit_file:
-        _write(junit_file, smoke.junit(report))
-    if as_json:
+    if output.junit:
+        _write(output.junit, smoke.junit(report))
+    if output.as_json:
         import json
 
         console.echo(json.dumps(report.to_json(), indent=1, ensure_ascii=False))
     else:
-        print_report(report, quiet=quiet)
+        print_report(report, quiet=output.quiet)
     return 0 if report.ok else int(Code.FAILED_CHECKS.exit)
 
 
 @contextmanager
 def _repository(
-    repo: Path | Location | None, url: str | None, engine: engines.Choice
+    repo: Path | Location | None, address: Address, engine: engines.EngineOptions
 ) -> Iterator[tuple[Repository | None, str]]:
     """The repository, if there is one, and the url that the server reads it from if not this folder."""
     from triton_repo_builder import repository
 
-    if repo is None and url is not None and not DEFAULT_REPOSITORY.is_dir():
+    if repo is None and address.url is not None and not DEFAULT_REPOSITORY.is_dir():
         yield None, ""
         return
     # With a server that runs elsewhere, the description of the repository suffices.
-    choice = engine if url is None else replace(engine, name="embedded")
-    with engines.opened(repo or DEFAULT_REPOSITORY, choice) as opened:
+    engine = engine if address.url is None else replace(engine, name="embedded")
+    with engines.opened(repo or DEFAULT_REPOSITORY, engine) as opened:
         yield repository.read(opened.path), opened.models_url
-
-
-@contextmanager
-def _server(
-    repository: Repository | None,
-    models_url: str,
-    url: str | None,
-    grpc_url: str | None,
-    engine: engines.Choice,
-) -> Iterator[Urls]:
-    if url is not None:
-        yield addresses(url, grpc_url)
-        return
-    assert repository is not None
-    with engines.running(repository.path, engine, models_url) as server:
-        yield server.urls
 
 
 def _write(path: Path, text: str) -> None:

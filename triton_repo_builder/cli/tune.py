@@ -4,32 +4,23 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from triton_repo_builder.cli import console, engines, interrupts
-from triton_repo_builder.cli.options import (
-    DEFAULT_REPOSITORY,
-    GRPC_URL_HELP,
-    Duration,
-    Place,
-    Protocols,
-    Real,
-    Slo,
-    addresses,
-    admin_key_option,
-    send_key,
-)
+from triton_repo_builder.base.declaration import Topic, option
+from triton_repo_builder.base.option_values import Switch, Text
+from triton_repo_builder.cli import console, declared, engines, interrupts
+from triton_repo_builder.cli.options import Address, Place
+from triton_repo_builder.measure.options import TuneOptions
 
 if TYPE_CHECKING:
-    from triton_repo_builder.measure.bench.objective import Objective
     from triton_repo_builder.measure.tune.live import Live
     from triton_repo_builder.measure.tune.matrix import Row
     from triton_repo_builder.measure.tune.report import Report
-    from triton_repo_builder.measure.tune.run import Options
     from triton_repo_builder.repository import Repository
     from triton_repo_builder.run.client import Urls
 
@@ -38,69 +29,40 @@ SHOWN = 12
 TOML = Path("trb.toml")
 
 
-@click.command("tune")
+@dataclass(frozen=True, kw_only=True)
+class TuneAddress(Address):
+    """A server that runs already, whose models are loaded with other settings."""
+
+    url: str | None = option(
+        None,
+        Text(),
+        Topic.RUNNING,
+        "HTTP url of a running server in explicit mode; without it, one is started.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultOptions:
+    """Use of the result."""
+
+    write: bool = option(False, Switch(), Topic.OUTPUT, "Write the chosen setting, proven by trb smoke.")
+    matrix: bool = option(
+        False, Switch(), Topic.OUTPUT, "No search: instances and batching on and off, for each variant."
+    )
+    as_json: bool = option(False, Switch(), Topic.OUTPUT, "Print the report as JSON.", flag="--json")
+
+
+@click.command("tune", cls=declared.TopicCommand)
 @click.argument("repo", required=False, type=Place())
-@click.option("--slo", type=Slo(), required=True, metavar="P=TIME", help="Objective, e.g. p99=50ms.")
-@click.option("--rps", type=Real(1e-6), help="Also say how many replicas this needs.")
-@click.option(
-    "--budget", type=Duration(), default=600.0, metavar="TIME", help="Time of the run.  [default: 10m]"
+@declared.options(
+    options=TuneOptions, address=TuneAddress, engine=engines.EngineOptions, result=ResultOptions
 )
-@click.option("--trials", type=click.IntRange(1), help="Settings to measure at most.  [default: no limit]")
-@click.option("--url", help="HTTP url of a running server in explicit mode; without it, one is started.")
-@engines.options
-@click.option("--grpc-url", help=GRPC_URL_HELP)
-@admin_key_option
-@click.option("--endpoint", metavar="NAME", default="", help="Which endpoint; needed if there are several.")
-@click.option(
-    "--variants",
-    metavar="NAME,NAME",
-    default="",
-    help="Other endpoints of the same model, built with another precision or padding.",
-)
-@click.option("--corpus", type=Place(), metavar="FILE", help="Texts to send, one a line.")
-@click.option(
-    "--protocol", "protocols", type=Protocols(), default="grpc", show_default=True, help="One of them."
-)
-@click.option("--window", type=Duration(), default="1s", show_default=True, help="Shortest measurement.")
-@click.option(
-    "--seed",
-    type=click.IntRange(0, 2**31),
-    default=1,
-    show_default=True,
-    help="Of the sampler and the arrivals.",
-)
-@click.option(
-    "--output",
-    "-o",
-    type=Place(file_okay=False),
-    metavar="DIR",
-    help="Write report.json, .csv, .html, front.png and the search's log; the same DIR again goes on.",
-)
-@click.option("--write", "writes", is_flag=True, help="Write the chosen setting, proven by trb smoke.")
-@click.option(
-    "--matrix", is_flag=True, help="No search: instances and batching on and off, for each variant."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def command(
     repo: Path | None,
-    slo: Objective,
-    rps: float | None,
-    budget: float,
-    trials: int | None,
-    url: str | None,
-    engine: engines.Choice,
-    grpc_url: str | None,
-    admin_key: Path | None,
-    endpoint: str,
-    variants: str,
-    corpus: Path | None,
-    protocols: tuple[str, ...],
-    window: float,
-    seed: int,
-    output: Path | None,
-    writes: bool,
-    matrix: bool,
-    as_json: bool,
+    options: TuneOptions,
+    address: TuneAddress,
+    engine: engines.EngineOptions,
+    result: ResultOptions,
 ) -> int:
     """Search the setting that answers most requests while the objective holds.
 
@@ -118,57 +80,34 @@ def command(
       trb tune --slo p99=50ms --url http://localhost:8000
       trb tune --slo p99=500ms --matrix
     """
-    from triton_repo_builder.measure import bench
     from triton_repo_builder.measure.bench.options import check
     from triton_repo_builder.measure.tune import run
     from triton_repo_builder.measure.tune.live import Live
 
-    if url is None and grpc_url:
-        raise click.UsageError("--grpc-url goes with --url.")
-    if len(protocols) > 1:
+    if len(options.protocols) > 1:
         raise click.UsageError("--protocol: the search needs one protocol.")
-    if matrix and (writes or output):
+    if result.matrix and (result.write or options.output):
         raise click.UsageError("--matrix is a table on standard output: leave out --write and --output.")
-    send_key(url, admin_key)
-    load = bench.Options(
-        endpoint=endpoint,
-        protocols=protocols,
-        concurrency=(1,),
-        corpus=corpus,
-        warmup=window * 0.3,
-        window=window,
-        seed=seed,
-        timeout=max(10.0, slo.ms / 250),
-    )
-    check(load)
-    repository = _repository(repo, needed=url is None or writes)
-    live = Live(_opener(repository, engine, url, grpc_url), repository, own=url is None)
-    named = tuple(dict.fromkeys(filter(None, (name.strip() for name in variants.split(",")))))
-    if endpoint in named:
-        raise click.UsageError(f"--variants: {endpoint} is what --endpoint names; leave it out.")
-    if matrix:
-        return _matrix(live, (endpoint, *named), slo, load, as_json)
-    options = run.Options(
-        objective=slo,
-        bench=load,
-        rps=rps,
-        budget=budget,
-        trials=trials,
-        variants=named,
-        seed=seed,
-        output=output,
-        command=_command_line(),
-    )
-    with _folder(output):
+    address.send_key()
+    check(options.bench)
+    starts = address.url is None
+    repository = engines.repository(repo, needed=starts or result.write)
+    live = Live(lambda: engines.reached(repository, address, engine), repository, own=starts)
+    if options.endpoint in options.variants:
+        raise click.UsageError(f"--variants: {options.endpoint} is what --endpoint names; leave it out.")
+    if result.matrix:
+        return _matrix(live, options, as_json=result.as_json)
+    options = replace(options, command=declared.command_line())
+    with _folder(options.output):
         try:
-            report = _tuned(live, options, proven=writes)
+            report = _tuned(live, options, proven=result.write)
         except run.Ended as ended:
-            _show(ended.report, output, as_json=False, quiet=as_json)
+            _show(ended.report, options.output, as_json=False, quiet=result.as_json)
             raise
-        _show(report, output, as_json=as_json)
+        _show(report, options.output, as_json=result.as_json)
     if report.better and repository is not None:
         with interrupts.ctrl_c_in_background():
-            _settle(report, repository, engine, writes=writes, quiet=as_json)
+            _settle(report, repository, engine, result)
     return 0
 
 
@@ -200,7 +139,7 @@ def _show(report: Report, output: Path | None, *, as_json: bool, quiet: bool = F
             console.echo(f"wrote {path}")
 
 
-def _tuned(live: Live, options: Options, *, proven: bool) -> Report:
+def _tuned(live: Live, options: TuneOptions, *, proven: bool) -> Report:
     from triton_repo_builder.measure.tune import run
 
     with interrupts.ctrl_c_in_background(), _progress() as progress:
@@ -227,7 +166,7 @@ def _smoke(urls: Urls, repository: Repository | None) -> None:
     from triton_repo_builder.base.errors import Code, TrbError
     from triton_repo_builder.run import smoke
 
-    report = smoke.run(urls, repository, smoke.Options())
+    report = smoke.run(urls, repository, smoke.SmokeOptions())
     bad = [check for check in report.checks if check.status is smoke.Status.FAILED]
     if bad:
         raise TrbError(
@@ -239,7 +178,7 @@ def _smoke(urls: Urls, repository: Repository | None) -> None:
 
 
 def _settle(
-    report: Report, repository: Repository, engine: engines.Choice, *, writes: bool, quiet: bool
+    report: Report, repository: Repository, engine: engines.EngineOptions, result: ResultOptions
 ) -> None:
     """Show what would change; with ``--write`` write it, and put it back if smoke does not pass."""
     from triton_repo_builder.base.errors import TrbError
@@ -248,22 +187,22 @@ def _settle(
     try:
         made = write_back.changes(report, repository, TOML)
     except TrbError as error:
-        if writes:
+        if result.write:
             raise
         console.note(f"what would be written cannot be shown: {error.where}: {error.message}")
         return
     endpoint = write_back.chosen(report)
     if endpoint != report.endpoint:
         console.note(f"have clients call {endpoint}: it is the variant that was chosen")
-    if not quiet:
+    if not result.as_json:
         console.echo("".join(change.diff for change in made), nl=False)
-        if made and not writes:
+        if made and not result.write:
             console.echo("nothing was written; --write writes this")
-    if not writes or not made:
+    if not result.write or not made:
         return
     with write_back.written(report, repository, made), engines.running(repository.path, engine) as server:
-        _smoke(server.urls, _repository(repository.path, needed=True))
-    if not quiet:
+        _smoke(server.urls, engines.repository(repository.path, needed=True))
+    if not result.as_json:
         console.echo(f"wrote {', '.join(change.shown for change in made)}; trb smoke passes as before")
         if not TOML.is_file() and endpoint == report.endpoint and report.default:
             values = write_back.options(report, {name: report.default.setting[name] for name in report.space})
@@ -271,36 +210,6 @@ def _settle(
             console.note(
                 f"there is no trb.toml here: so that the next build keeps it, add to its [build]: {lines}"
             )
-
-
-def _repository(path: Path | None, *, needed: bool) -> Repository | None:
-    from triton_repo_builder import repository
-
-    if path is None and not needed and not DEFAULT_REPOSITORY.is_dir():
-        return None
-    console.recovered(path or DEFAULT_REPOSITORY)
-    return repository.read(path or DEFAULT_REPOSITORY)
-
-
-def _opener(
-    repository: Repository | None, engine: engines.Choice, url: str | None, grpc_url: str | None
-) -> Callable[[], AbstractContextManager[tuple[Urls, int | None]]]:
-    @contextmanager
-    def opened() -> Iterator[tuple[Urls, int | None]]:
-        if url is not None:
-            yield addresses(url, grpc_url), None
-            return
-        assert repository is not None
-        with engines.running(repository.path, engine) as server:
-            yield server.urls, server.pid
-
-    return opened
-
-
-def _command_line() -> str:
-    import shlex
-
-    return shlex.join(["trb", *sys.argv[1:]])
 
 
 def _print(report: Report) -> None:
@@ -340,15 +249,14 @@ def _print(report: Report) -> None:
         console.note(note)
 
 
-def _matrix(live: Live, endpoints: tuple[str, ...], slo: Objective, load: object, as_json: bool) -> int:
+def _matrix(live: Live, options: TuneOptions, *, as_json: bool) -> int:
     import json
 
-    from triton_repo_builder.measure import bench
     from triton_repo_builder.measure.tune import matrix
 
-    assert isinstance(load, bench.Options)
+    endpoints, slo = (options.endpoint, *options.variants), options.objective
     with interrupts.ctrl_c_in_background(), console.progress("items") as progress:
-        rows = matrix.measure(live, endpoints, slo, load, progress)
+        rows = matrix.measure(live, endpoints, slo, options.bench, progress)
     if as_json:
         console.echo(json.dumps([vars(row) for row in rows], indent=1))
         return _held(rows)

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import dataclass
 
 import click
 
-from triton_repo_builder.cli import console
-from triton_repo_builder.cli.options import URL_HELP, Real, admin_key_option, send_key, server_url
+from triton_repo_builder.base.declaration import Topic, option
+from triton_repo_builder.base.option_values import Real
+from triton_repo_builder.cli import console, declared
+from triton_repo_builder.cli.options import Server
 
 
-@click.command("unload")
+@dataclass(frozen=True, kw_only=True)
+class UnloadOptions:
+    """Patience."""
+
+    timeout: float = option(
+        60.0, Real(0, above=True), Topic.RUNNING, "Seconds until the models must be unloaded."
+    )
+
+
+@click.command("unload", cls=declared.TopicCommand)
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@click.option("--url", help=URL_HELP)
-@admin_key_option
-@click.option(
-    "--timeout",
-    type=Real(min=0, min_open=True),
-    default=60.0,
-    show_default=True,
-    help="Seconds until the models must be unloaded.",
-)
-def command(names: tuple[str, ...], url: str | None, admin_key: Path | None, timeout: float) -> int:
+@declared.options(address=Server, options=UnloadOptions)
+def command(names: tuple[str, ...], address: Server, options: UnloadOptions) -> int:
     """Unload models of a running server, and wait until they are unloaded.
 
     Running requests are answered first. The models of an endpoint are unloaded with it, unless another loaded
@@ -34,10 +37,8 @@ def command(names: tuple[str, ...], url: str | None, admin_key: Path | None, tim
     """
     from triton_repo_builder.run.serve.loading import load_unload
 
-    base = server_url(url)
-    send_key(base, admin_key)
-    server = load_unload.find(base)
+    server = load_unload.find(address.reached())
     for name in dict.fromkeys(names):
-        was = load_unload.unload(server, name, timeout=timeout)
+        was = load_unload.unload(server, name, timeout=options.timeout)
         console.echo(f"unloaded: {name}" if was else f"{name} was not loaded")
     return 0

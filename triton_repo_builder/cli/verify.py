@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from triton_repo_builder.cli import console
-from triton_repo_builder.cli.options import URL_HELP, Filled, admin_key_option, send_key, server_url
+from triton_repo_builder.base.declaration import Topic, option
+from triton_repo_builder.base.option_values import Names, Switch
+from triton_repo_builder.cli import console, declared
+from triton_repo_builder.cli.options import FILLED, Server
 
 if TYPE_CHECKING:
     from triton_repo_builder.ship.deploy.verify import Verdict
@@ -16,23 +19,26 @@ if TYPE_CHECKING:
 COLOURS = {"same": "green", "differs": "red", "not served": "red", "cannot be known": "yellow"}
 
 
-@click.command("verify")
-@click.argument("revision", type=Filled())
-@click.option("--url", type=Filled(), help=URL_HELP)
-@admin_key_option
-@click.option("--endpoint", "names", multiple=True, metavar="NAME", help="Only this endpoint; repeatable.")
-@click.option(
-    "--strict", is_flag=True, help="Nothing is the same unless the files that the server reads were compared."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def command(
-    revision: str,
-    url: str | None,
-    admin_key: Path | None,
-    names: tuple[str, ...],
-    strict: bool,
-    as_json: bool,
-) -> int:
+@dataclass(frozen=True, kw_only=True)
+class VerifyOptions:
+    """Endpoints and strictness of the comparison."""
+
+    names: tuple[str, ...] = option(
+        (), Names(), Topic.CHECKS, "Only this endpoint; repeatable.", flag="--endpoint", metavar="NAME"
+    )
+    strict: bool = option(
+        False,
+        Switch(),
+        Topic.CHECKS,
+        "Nothing is the same unless the files that the server reads were compared.",
+    )
+    as_json: bool = option(False, Switch(), Topic.OUTPUT, "Print the result as JSON.", flag="--json")
+
+
+@click.command("verify", cls=declared.TopicCommand)
+@click.argument("revision", type=FILLED)
+@declared.options(address=Server, options=VerifyOptions)
+def command(revision: str, address: Server, options: VerifyOptions) -> int:
     """Prove, per endpoint, that a running server runs what REVISION says.
 
     REVISION is a folder, the URL of a pushed repository (URL@sha256:… for one revision), or a revision of git
@@ -54,12 +60,13 @@ def command(
 
     if Path(revision).is_dir():
         console.recovered(Path(revision), write=False)
-    server = server_url(url)
-    send_key(server, admin_key)
+    server = address.reached()
     with console.progress("bytes") as progress:
-        found, verdicts = verify.run(revision, server, names, strict=strict, progress=progress)
+        found, verdicts = verify.run(
+            revision, server, options.names, strict=options.strict, progress=progress
+        )
     same = all(verdict.result is verify.Result.SAME for verdict in verdicts)
-    if as_json:
+    if options.as_json:
         document = {
             "revision": found.name,
             "commit": found.commit or None,

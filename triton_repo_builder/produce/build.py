@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from triton_repo_builder.base.hardware import Hardware
-from triton_repo_builder.endpoint.plan.defaults import Settings
+from triton_repo_builder.endpoint.plan.defaults import ServingSettings
 from triton_repo_builder.endpoint.plan.kinds import KINDS
 from triton_repo_builder.endpoint.plan.model import RepositoryPlan
 from triton_repo_builder.endpoint.render import endpoint as render_endpoint
@@ -26,7 +26,7 @@ class Build(BuiltEndpoint):
     """The files to write, and the plan and settings behind them."""
 
     plan: RepositoryPlan
-    settings: Settings
+    settings: ServingSettings
 
 
 def build(

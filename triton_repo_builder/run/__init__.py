@@ -1,1 +1,1 @@
-"""What calls and runs a repository: client, server, smoke test, client code, demo."""
+"""Callers and runners of a repository: client, server, smoke test, client code, demo."""

@@ -6,16 +6,16 @@ import json
 import os
 from pathlib import Path
 
-import click
 import pytest
 from bench_values import level, report, split
 from click.testing import CliRunner, Result
 
 from triton_repo_builder import cli
 from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.base.option_values import InvalidValue, Numbers, Seconds
 from triton_repo_builder.cli.bench import command
 from triton_repo_builder.cli.bench_report import print_report
-from triton_repo_builder.cli.options import Duration, Numbers, addresses
+from triton_repo_builder.cli.options import addresses
 from triton_repo_builder.measure.bench.report.report import BenchReport, Ratio
 from triton_repo_builder.run.serve.background import registry
 from triton_repo_builder.run.serve.processes import proc
@@ -28,16 +28,16 @@ def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[i
 
 
 def test_numbers_and_times() -> None:
-    assert Numbers(int).convert("4,1,4", None, None) == (4, 1)
-    assert Numbers(float).convert("0.5,2", None, None) == (0.5, 2.0)
+    assert Numbers(int).parse("4,1,4") == (4, 1)
+    assert Numbers(float).parse("0.5,2") == (0.5, 2.0)
     for text in ("", "0", "1,,2", "a", "-3", "nan", "1e9", "inf"):
-        with pytest.raises(click.BadParameter, match="not a list of numbers above 0 and below 1,000,000,000"):
-            Numbers(float).convert(text, None, None)
-    convert = Duration().convert
-    assert [convert(text, None, None) for text in ("2s", "500ms", "1.5m", "3")] == [2.0, 0.5, 90.0, 3.0]
+        with pytest.raises(InvalidValue, match="not a list of numbers above 0 and below 1,000,000,000"):
+            Numbers(float).parse(text)
+    parse = Seconds().parse
+    assert [parse(text) for text in ("2s", "500ms", "1.5m", "3")] == [2.0, 0.5, 90.0, 3.0]
     for text in ("", "2h", "s", "-1s"):
-        with pytest.raises(click.BadParameter, match="not a time like 2s"):
-            convert(text, None, None)
+        with pytest.raises(InvalidValue, match="not a time like 2s"):
+            parse(text)
 
 
 def invoke(*arguments: str) -> Result:

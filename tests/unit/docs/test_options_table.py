@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from triton_repo_builder.cli import build_options, group
+from triton_repo_builder.base.declaration import Topic
+from triton_repo_builder.base.option_values import INT32, Choice, Number, Text
+from triton_repo_builder.cli import declared, group
 from triton_repo_builder.endpoint import tasks
-from triton_repo_builder.model.read.declaration import Topic
-from triton_repo_builder.model.read.option_values import INT32, Choice, Number, Text
 from triton_repo_builder.model.read.options import OPTIONS
 
 FILE = Path(__file__).resolve().parents[3] / "docs" / "options.md"
@@ -93,11 +93,11 @@ def test_every_task_is_offered() -> None:
 
 def test_every_option_is_in_the_help_once() -> None:
     command = group.get_command(click.Context(group), "build")
-    assert isinstance(command, build_options.TopicCommand)
+    assert isinstance(command, declared.TopicCommand)
     text = command.get_help(click.Context(command, info_name="build"))
     headings = [line.removesuffix(":") for line in text.splitlines() if line.endswith(":") and line[0] != " "]
     shown = [topic.value for topic in Topic if any(o.topic is topic and not o.rare for o in OPTIONS.values())]
-    assert headings == [*shown, Topic.REPORT.value, build_options.RARE]
+    assert headings == [*shown, Topic.REPORT.value, declared.RARE]
     starts = [line.split()[:2] for line in text.splitlines() if line.startswith("  -")]
     for parameter in command.params:
         long = parameter.opts[0]

@@ -11,12 +11,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from triton_repo_builder.base import resources
-from triton_repo_builder.endpoint.golden import media, original
-from triton_repo_builder.endpoint.golden.original import Recording
-from triton_repo_builder.endpoint.tasks.task import TaskPlan
+from triton_repo_builder.endpoint.golden import media
 from triton_repo_builder.model.read import audio_processor, transformers_library
 from triton_repo_builder.model.read.audio_processor import AudioSpec
-from triton_repo_builder.model.read.source import Source
 
 INPUT = resources.AUDIO
 
@@ -26,24 +23,10 @@ def sounds() -> Mapping[str, bytes]:
     return resources.samples(INPUT)
 
 
-def record(
-    model: original.OriginalModel,
-    source: Source,
-    task: TaskPlan,
-    spec: AudioSpec,
-    endpoint: str,
-    *,
-    batching: bool,
-) -> Recording:
-    """Golden cases, after a proof that the served code gives the same samples. Raises ``TrbError``."""
-    sounds = sample_sounds(spec)
-    return media.record(model, source, task, sounds, endpoint, batching=batching)
-
-
-def sample_sounds(spec: AudioSpec) -> media.MediaFiles:
-    """The sounds of this package, made ready. Raises ``TrbError``."""
+def given_sounds(spec: AudioSpec) -> media.Files:
+    """The sounds of this package and their samples, which the served code gives, too. Raises ``TrbError``."""
     files = sounds()
-    return media.MediaFiles(
+    return media.Files(
         field=INPUT,
         files=files,
         values=audio_processor.prove(spec, list(files.values())),

@@ -14,12 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from triton_repo_builder.base import resources
-from triton_repo_builder.endpoint.golden import media, original
-from triton_repo_builder.endpoint.golden.original import Recording
-from triton_repo_builder.endpoint.tasks.task import TaskPlan
+from triton_repo_builder.endpoint.golden import media
 from triton_repo_builder.model.read import image_reference, timm_config, transformers_library
 from triton_repo_builder.model.read.image_processor import ImageSpec
-from triton_repo_builder.model.read.source import Source
 
 INPUT = resources.IMAGE
 OTHERS = {"LetterBox": "LetterBox of Ultralytics", timm_config.KIND: "the steps of timm's eval transform"}
@@ -34,31 +31,14 @@ def images() -> Mapping[str, bytes]:
 def pixels(spec: ImageSpec, layout: str, files: Mapping[str, bytes]) -> list[npt.NDArray[Any]]:
     """The graph's input for each of these files. Raises ``TrbError`` if the served code gives another."""
     values = image_reference.prove(spec, list(files.values()))
-    return (
-        [np.ascontiguousarray(np.moveaxis(image, 0, 2)) for image in values] if layout == "NHWC" else values
-    )
+    return [np.ascontiguousarray(np.moveaxis(row, 0, 2)) for row in values] if layout == "NHWC" else values
 
 
-def record(
-    model: original.OriginalModel,
-    source: Source,
-    task: TaskPlan,
-    spec: ImageSpec,
-    layout: str,
-    endpoint: str,
-    *,
-    batching: bool,
-) -> Recording:
-    """Golden cases, after a proof that the served code gives the same pixels. Raises ``TrbError``."""
-    files = sample_images(spec, layout)
-    return media.record(model, source, task, files, endpoint, batching=batching)
-
-
-def sample_images(spec: ImageSpec, layout: str) -> media.MediaFiles:
-    """The images of this package, made ready. Raises ``TrbError``."""
+def given_images(spec: ImageSpec, layout: str) -> media.Files:
+    """The images of this package and their pixels, which the served code gives, too. Raises ``TrbError``."""
     files = images()
     tools = f"transformers {transformers_library.version()} {spec.kind or 'image_transforms'}"
-    return media.MediaFiles(
+    return media.Files(
         field=INPUT,
         files=files,
         values=pixels(spec, layout, files),

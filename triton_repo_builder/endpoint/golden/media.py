@@ -30,7 +30,7 @@ UNSURE = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class MediaFiles:
+class Files:
     """Files that are sent, and the graph's inputs for them."""
 
     field: str
@@ -48,7 +48,7 @@ def record(
     model: original.OriginalModel,
     source: Source,
     task: TaskPlan,
-    media_files: MediaFiles,
+    media_files: Files,
     endpoint: str,
     *,
     batching: bool,
@@ -144,7 +144,7 @@ def _obstacle(
     model: original.OriginalModel,
     source: Source,
     task: TaskPlan,
-    media_files: MediaFiles,
+    media_files: Files,
     runs: Sequence[Mapping[str, npt.NDArray[Any]]],
     recorded: Sequence[Case],
 ) -> str:

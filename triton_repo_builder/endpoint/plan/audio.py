@@ -12,6 +12,7 @@ from dataclasses import replace
 from triton_repo_builder.base import resources
 from triton_repo_builder.base.files import File
 from triton_repo_builder.endpoint.golden import audio as golden
+from triton_repo_builder.endpoint.golden import media
 from triton_repo_builder.endpoint.golden.original import OriginalModel, Recording
 from triton_repo_builder.endpoint.plan import defaults, preprocessed
 from triton_repo_builder.endpoint.plan.defaults import ModelFacts
@@ -51,13 +52,14 @@ def prepare(request: Request) -> AudioSpec:
 def record(request: Request, prepared: AudioSpec, original: OriginalModel) -> Recording:
     """Answers to the files of this package."""
     source, batching = request.source, request.source.signature.batch.possible
-    return golden.record(original, source, request.task, prepared, request.name, batching=batching)
+    sounds = golden.given_sounds(prepared)
+    return media.record(original, source, request.task, sounds, request.name, batching=batching)
 
 
 def plan(request: Request, prepared: AudioSpec, recording: Recording | None) -> EndpointPlan:
     """Raises ``TrbError`` NOT_BATCHABLE."""
     if recording is None:
-        golden.sample_sounds(prepared)  # proves the preprocessing, as recording does
+        golden.given_sounds(prepared)  # proves the preprocessing, as recording does
     source, task, options, name = request.source, request.task, request.options, request.name
     measured = measured_obstacle(request, recording)
     if measured:
@@ -66,9 +68,7 @@ def plan(request: Request, prepared: AudioSpec, recording: Recording | None) -> 
     facts = ModelFacts(kind=Kind.AUDIO, bytes=source.signature.bytes, obstacle=obstacle)
     settings = defaults.decide(options, request.machine, facts)
     media = replace(MEDIA, least=max(prepared.least, prepared.sampling_rate // 2))
-    repository = preprocessed.models(
-        media, name, source.signature, task, options, settings, (-1,), batching=not obstacle
-    )
+    repository = preprocessed.models(media, request, settings, (-1,), batching=not obstacle)
     preprocess = repository.models[1].name
     root = f"{preprocess}/{options.version}"
     served = json.dumps(prepared.settings(), indent=1) + "\n"

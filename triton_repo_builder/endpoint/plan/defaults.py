@@ -1,4 +1,4 @@
-"""Settings by hardware: every value that the user left open, with its reason.
+"""ServingSettings by hardware: every value that the user left open, with its reason.
 
 The rules come from measurements on two CPU cores (docs/benchmarks/) and, for GPUs, from NVIDIA's advice;
 the reason is shown beside the value in config.pbtxt and in ``trb build --explain``.
@@ -42,7 +42,7 @@ class Setting:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class ServingSettings:
     """All settings of a build that depend on the machine."""
 
     device: Setting
@@ -98,16 +98,16 @@ class ModelFacts:
     """Texts of the greatest length that are one run at most, if the graph does not cut its batch; else 0."""
 
 
-def decide(options: BuildOptions, machine: Hardware, facts: ModelFacts) -> Settings:
+def decide(options: BuildOptions, machine: Hardware, facts: ModelFacts) -> ServingSettings:
     """The user's values, and for each that is missing the rule for the device."""
     device = _device(options, machine)
     gpu = device.value == "gpu"
-    instances = _user_setting(options, "instances") or _instances(options, machine, gpu)
-    return Settings(
+    instances = _given(options, "instances") or _instances(options, machine, gpu)
+    return ServingSettings(
         device=device,
         kind="KIND_GPU" if gpu else "KIND_CPU",
         instances=instances,
-        threads=_user_setting(options, "threads") or _threads(options, machine, gpu),
+        threads=_given(options, "threads") or _threads(options, machine, gpu),
         max_batch_size=_max_batch_size(options, machine, facts, gpu),
         batching=_batching(options, facts, gpu),
         padding=facts.padding,
@@ -121,7 +121,7 @@ def on_gpu(options: BuildOptions, machine: Hardware) -> bool:
     return _device(options, machine).value == "gpu"
 
 
-def _user_setting(options: BuildOptions, field: str) -> Setting | None:
+def _given(options: BuildOptions, field: str) -> Setting | None:
     value = getattr(options, field)
     return None if value is None else Setting(value=value, why=set_by(options, field))
 
@@ -168,7 +168,7 @@ def _threads(options: BuildOptions, machine: Hardware, gpu: bool) -> Setting:
 def _max_batch_size(options: BuildOptions, machine: Hardware, facts: ModelFacts, gpu: bool) -> Setting:
     if facts.obstacle:
         return Setting(value=0, why=because(Why.NO_BATCH_AXIS, obstacle=facts.obstacle))
-    if setting := _user_setting(options, "max_batch_size"):
+    if setting := _given(options, "max_batch_size"):
         return setting
     if gpu:
         return _largest(machine, facts.bytes, facts.tokens or 0)
@@ -231,7 +231,7 @@ def _batching(options: BuildOptions, facts: ModelFacts, gpu: bool) -> Setting:
 def _preprocess_instances(options: BuildOptions, facts: ModelFacts, instances: Setting) -> Setting | None:
     if facts.kind is Kind.TENSOR:
         return None
-    if setting := _user_setting(options, "tokenizer_instances"):
+    if setting := _given(options, "tokenizer_instances"):
         return setting
     if facts.kind in (Kind.IMAGE, Kind.AUDIO):
         return Setting(value=instances.value, why=because(Why.DECODING))

@@ -13,7 +13,7 @@ from triton_repo_builder.base.hardware import Hardware
 from triton_repo_builder.base.releases import Release
 from triton_repo_builder.endpoint.golden import original
 from triton_repo_builder.endpoint.golden.original import OriginalModel, Recording
-from triton_repo_builder.endpoint.plan.defaults import Settings
+from triton_repo_builder.endpoint.plan.defaults import ServingSettings
 from triton_repo_builder.endpoint.plan.model import RepositoryPlan
 from triton_repo_builder.endpoint.tasks.task import TaskPlan
 from triton_repo_builder.model.graph.parts import Front
@@ -64,7 +64,7 @@ class EndpointPlan:
     """All decisions about an endpoint, for ``render``."""
 
     repository: RepositoryPlan
-    settings: Settings
+    settings: ServingSettings
     cases: CaseFile | None
     files: tuple[File, ...] = ()
     """Besides config.pbtxt, the model and the golden cases: code, tokenizer, warm-up data."""
@@ -143,7 +143,7 @@ def measured_obstacle(request: Request, recording: Recording | None) -> str:
     return recording.obstacle or NOT_SHOWN
 
 
-def unproven(recording: Recording | None, settings: Settings) -> tuple[str, ...]:
+def unproven(recording: Recording | None, settings: ServingSettings) -> tuple[str, ...]:
     """The note for inputs that share a batch although nothing has shown that their answers stay the same."""
     together = int(settings.max_batch_size.value) > 1
     return (UNPROVEN,) if together and not (recording and recording.compared) else ()

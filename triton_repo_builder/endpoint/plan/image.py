@@ -14,6 +14,7 @@ from triton_repo_builder.base import resources
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.files import File
 from triton_repo_builder.endpoint.golden import image as golden
+from triton_repo_builder.endpoint.golden import media
 from triton_repo_builder.endpoint.golden.original import OriginalModel, Recording
 from triton_repo_builder.endpoint.plan import defaults, preprocessed
 from triton_repo_builder.endpoint.plan.defaults import ModelFacts
@@ -93,8 +94,8 @@ def prove(prepared: Preprocessing) -> None:
 def record(request: Request, prepared: Preprocessing, original: OriginalModel) -> Recording:
     """Answers to the images of this package, with transformers' preprocessing."""
     source, batching = request.source, request.source.signature.batch.possible
-    spec, layout = prepared.spec, prepared.layout
-    return golden.record(original, source, request.task, spec, layout, request.name, batching=batching)
+    images = golden.given_images(prepared.spec, prepared.layout)
+    return media.record(original, source, request.task, images, request.name, batching=batching)
 
 
 def plan(request: Request, prepared: Preprocessing, recording: Recording | None) -> EndpointPlan:
@@ -111,9 +112,7 @@ def plan(request: Request, prepared: Preprocessing, recording: Recording | None)
     )
     settings = defaults.decide(options, request.machine, facts)
     media = MEDIA if prepared.spec.size else replace(MEDIA, joins=OF_A_SHAPE, least=_edge(prepared.spec))
-    repository = preprocessed.models(
-        media, name, source.signature, task, options, settings, prepared.dims, batching=not obstacle
-    )
+    repository = preprocessed.models(media, request, settings, prepared.dims, batching=not obstacle)
     preprocess = repository.models[1].name
     return EndpointPlan(
         repository=repository,

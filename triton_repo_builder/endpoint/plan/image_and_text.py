@@ -13,7 +13,7 @@ from triton_repo_builder.endpoint.golden import transformers_check
 from triton_repo_builder.endpoint.golden.image import INPUT
 from triton_repo_builder.endpoint.golden.original import OriginalModel, Recording
 from triton_repo_builder.endpoint.plan import image, preprocessed, text
-from triton_repo_builder.endpoint.plan.defaults import Settings
+from triton_repo_builder.endpoint.plan.defaults import ServingSettings
 from triton_repo_builder.endpoint.plan.endpoint import EndpointPlan, Request
 from triton_repo_builder.endpoint.plan.image import Preprocessing
 from triton_repo_builder.endpoint.plan.model import (
@@ -25,7 +25,6 @@ from triton_repo_builder.endpoint.plan.model import (
 )
 from triton_repo_builder.endpoint.plan.text import TextEncoding
 from triton_repo_builder.endpoint.tasks.support import vision
-from triton_repo_builder.model.read.options import BuildOptions
 from triton_repo_builder.model.read.signature import TensorSpec
 from triton_repo_builder.repository import tensor_names
 
@@ -82,7 +81,7 @@ def plan(request: Request, prepared: PreparedInputs, recording: Recording | None
     planned = text.plan(of_texts, prepared.text, recording)
     pixels = _pixels(request)
     pixel_plan = TensorPlan(name=pixels.name, data_type=pixels.dtype.config, dims=prepared.image.dims)
-    repository = _joined(planned.repository, request.options, planned.settings, pixel_plan)
+    repository = _joined(request, planned.repository, planned.settings, pixel_plan)
     preprocess = repository.models[-2].name
     tokenizer = f"{planned.repository.models[1].name}/warmup/"
     warm = tuple(
@@ -102,14 +101,13 @@ def plan(request: Request, prepared: PreparedInputs, recording: Recording | None
 
 
 def _joined(
-    repository: RepositoryPlan, options: BuildOptions, settings: Settings, pixel_plan: TensorPlan
+    request: Request, repository: RepositoryPlan, settings: ServingSettings, pixel_plan: TensorPlan
 ) -> RepositoryPlan:
     """The text endpoint with the input IMAGE before its texts, and the pixels beside its tokens."""
     ensemble, tokenizer, *parts, network = repository.models
     texts = TensorPlan(name=tensor_names.TEXTS, data_type="TYPE_STRING", dims=(-1,))
-    name = f"{ensemble.name}_preprocess"
     preprocess = preprocessed.preprocess_model(
-        image.MEDIA, name, (pixel_plan, texts), options, settings, batching=True
+        image.MEDIA, request, (pixel_plan, texts), settings, batching=True
     )
     sample = WarmupInput(name=pixel_plan.name, data_type=pixel_plan.data_type, dims=pixel_plan.dims)
     preprocess = replace(

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from triton_repo_builder.base.dtypes import INT32, INT64, DType
 from triton_repo_builder.endpoint.plan import accelerator
-from triton_repo_builder.endpoint.plan.defaults import Settings
+from triton_repo_builder.endpoint.plan.defaults import ServingSettings
+from triton_repo_builder.endpoint.plan.endpoint import Request
 from triton_repo_builder.endpoint.plan.model import (
     BatchInput,
     DynamicBatching,
@@ -67,44 +68,41 @@ class TokenSettings:
     """Texts whose tokens are kept; 0: none."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class FirstRequests:
+    """Warm-up of the model and of the tokenizer."""
+
+    model: tuple[WarmupInput, ...] = ()
+    tokenizer: tuple[WarmupInput, ...] = ()
+
+
 def text(
-    name: str,
-    signature: ModelSignature,
-    task: TaskPlan,
-    options: BuildOptions,
+    request: Request,
     tokens: TokenSettings,
-    settings: Settings,
+    settings: ServingSettings,
+    warmup: FirstRequests,
     *,
     batching: bool,
-    sample: tuple[WarmupInput, ...],
-    texts: tuple[WarmupInput, ...],
 ) -> RepositoryPlan:
-    """Texts → answer: an ensemble of a tokenizer, the model with front and head, and post-processing.
-
-    ``sample`` and ``texts`` are the first requests of the model and of the tokenizer.
-    """
+    """Texts → answer: an ensemble of a tokenizer, the model with front and head, and post-processing."""
+    name, signature, task = request.name, request.source.signature, request.task
     outputs = tuple(whole(plan, batching, rows(signature, task)) for plan in task.outputs)
     if task.head is None:
         outputs = tensor.tensors(signature.outputs, batching=batching)
     names = [tensor_name for tensor_name, _ in encoded(signature, task, tokens)]
-    tokenizer = _tokenizer(
-        f"{name}_tokenizer", signature, task, tokens, settings, batching=batching, texts=texts
-    )
-    model = onnx_model(
-        f"{name}_model",
-        about_model(front=tokens.ragged, head=task.head is not None),
-        tuple(
+    tokenizer = replace(_tokenizer(request, tokens, settings, batching=batching), warmup=warmup.tokenizer)
+    model = ModelPlan(
+        name=f"{name}_model",
+        about=about_model(front=tokens.ragged, head=task.head is not None),
+        max_batch_size=tokenizer.max_batch_size,
+        input=tuple(
             replace(plan, allow_ragged_batch=tokens.ragged) for plan in tokenizer.output if plan.name in names
         ),
-        outputs,
-        options,
-        settings,
-        max_batch_size=tokenizer.max_batch_size,
-        batching=batching,
-        warmup=sample,
+        output=outputs,
+        batch_input=(_LENGTHS,) if tokens.ragged else (),
+        warmup=warmup.model,
     )
-    if tokens.ragged:
-        model = replace(model, batch_input=(_LENGTHS,))
+    model = onnx_model(model, request.options, settings, batching=batching)
     public = (*(text.name for text in task.texts), *(plan.name for plan in outputs))
     inner = {plan.name: between(plan.name, public) for plan in tokenizer.output}
     steps: tuple[EnsembleStep, ...] = (
@@ -139,11 +137,11 @@ def text(
         max_batch_size=tokenizer.max_batch_size,
         input=inputs,
         output=tuple(TensorPlan(name=p.name, data_type=p.data_type, dims=p.dims) for p in outputs),
-        response_cache=options.response_cache,
+        response_cache=request.options.response_cache,
         step=steps,
     )
     return RepositoryPlan(
-        task=task.name, models=(ensemble, *models), version=options.version, notes=task.notes
+        task=task.name, models=(ensemble, *models), version=request.options.version, notes=task.notes
     )
 
 
@@ -186,15 +184,9 @@ _LENGTHS = BatchInput(
 
 
 def _tokenizer(
-    name: str,
-    signature: ModelSignature,
-    task: TaskPlan,
-    tokens: TokenSettings,
-    settings: Settings,
-    *,
-    batching: bool,
-    texts: tuple[WarmupInput, ...],
+    request: Request, tokens: TokenSettings, settings: ServingSettings, *, batching: bool
 ) -> ModelPlan:
+    signature, task = request.source.signature, request.task
     assert settings.preprocess_instances is not None
     size = int(settings.max_batch_size.value) if batching else 0
     dynamic = joining(size)
@@ -204,7 +196,7 @@ def _tokenizer(
     columns = 5 if encoding.offsets == "words" else 3
     offsets = TensorPlan(name=tensor_names.OFFSETS, data_type="TYPE_INT32", dims=(*dims, columns))
     return ModelPlan(
-        name=name,
+        name=f"{request.name}_tokenizer",
         about="Tokenizer: texts to token ids, one call for all requests of a batch."
         if dynamic
         else "Tokenizer: texts to token ids.",
@@ -239,7 +231,6 @@ def _tokenizer(
             *encoding.parameters,
         ),
         reasons=(("instances", settings.preprocess_instances.reason), ("batching", TEXTS_JOIN)),
-        warmup=texts,
     )
 
 
@@ -285,32 +276,18 @@ def rows(signature: ModelSignature, task: TaskPlan) -> int:
 
 
 def onnx_model(
-    name: str,
-    about: str,
-    inputs: tuple[TensorPlan, ...],
-    outputs: tuple[TensorPlan, ...],
-    options: BuildOptions,
-    settings: Settings,
-    *,
-    max_batch_size: int,
-    batching: bool,
-    warmup: tuple[WarmupInput, ...],
-    response_cache: bool = False,
+    model: ModelPlan, options: BuildOptions, settings: ServingSettings, *, batching: bool
 ) -> ModelPlan:
-    """A model of the onnxruntime backend."""
+    """The model, of which the tensors are planned, for the onnxruntime backend."""
     dynamic = None
     if batching and settings.batching.value == "on":
         dynamic = DynamicBatching(
             preferred_batch_size=options.preferred_batch_size,
             max_queue_delay_microseconds=options.max_queue_delay,
         )
-    return ModelPlan(
-        name=name,
-        about=about,
+    return replace(
+        model,
         backend="onnxruntime",
-        max_batch_size=max_batch_size,
-        input=inputs,
-        output=outputs,
         dynamic_batching=dynamic,
         instance_group=InstanceGroup(count=int(settings.instances.value), kind=settings.kind),
         parameters=(("intra_op_thread_count", str(settings.threads.value)),),
@@ -320,7 +297,5 @@ def onnx_model(
             ("batching", settings.batching.reason),
             ("intra_op_thread_count", settings.threads.reason),
         ),
-        warmup=warmup,
-        response_cache=response_cache,
-        accelerator=accelerator.of(options, settings.kind, name, inputs, max_batch_size),
+        accelerator=accelerator.of(options, settings.kind, model.name, model.input, model.max_batch_size),
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from triton_repo_builder.endpoint.plan import onnx_model
-from triton_repo_builder.endpoint.plan.defaults import Settings
+from triton_repo_builder.endpoint.plan.defaults import ServingSettings
+from triton_repo_builder.endpoint.plan.endpoint import Request
 from triton_repo_builder.endpoint.plan.model import (
     EnsembleStep,
     InstanceGroup,
@@ -17,9 +18,6 @@ from triton_repo_builder.endpoint.plan.model import (
     between,
     joining,
 )
-from triton_repo_builder.endpoint.tasks.task import TaskPlan
-from triton_repo_builder.model.read.options import BuildOptions
-from triton_repo_builder.model.read.signature import ModelSignature
 from triton_repo_builder.repository import tensor_names
 
 
@@ -41,20 +39,13 @@ class Media:
 
 
 def models(
-    media: Media,
-    name: str,
-    signature: ModelSignature,
-    task: TaskPlan,
-    options: BuildOptions,
-    settings: Settings,
-    dims: tuple[int, ...],
-    *,
-    batching: bool,
+    media: Media, request: Request, settings: ServingSettings, dims: tuple[int, ...], *, batching: bool
 ) -> RepositoryPlan:
     """File → answer: an ensemble of preprocessing, the model with its head, and post-processing if needed.
 
     ``dims`` is the shape of the graph's input for one file.
     """
+    name, signature, task, options = request.name, request.source.signature, request.task, request.options
     taken_as = signature.inputs[0]
     outputs = tuple(
         onnx_model.whole(tensor, batching, onnx_model.rows(signature, task)) for tensor in task.outputs
@@ -65,16 +56,13 @@ def models(
     sized = task.head is not None and size.name in task.head.inputs
     taken = (preprocessed, *((size,) if sized else ()))
     outgoing = (preprocessed, *((size,) if sized or (task.post and size.name in task.post.inputs) else ()))
-    preprocess = preprocess_model(media, f"{name}_preprocess", outgoing, options, settings, batching=batching)
-    model = onnx_model.onnx_model(
-        f"{name}_model",
-        about_model(front=False, head=task.head is not None),
-        taken,
-        outputs,
-        options,
-        settings,
+    preprocess = preprocess_model(media, request, outgoing, settings, batching=batching)
+    model = ModelPlan(
+        name=f"{name}_model",
+        about=about_model(front=False, head=task.head is not None),
         max_batch_size=preprocess.max_batch_size,
-        batching=batching,
+        input=taken,
+        output=outputs,
         warmup=tuple(
             WarmupInput(
                 name=plan.name,
@@ -86,6 +74,7 @@ def models(
         if options.warmup
         else (),
     )
+    model = onnx_model.onnx_model(model, options, settings, batching=batching)
     public = (media.field, *(plan.name for plan in (task.post.outputs if task.post else outputs)))
     inner = {plan.name: between(plan.name, public) for plan in outgoing}
     steps: tuple[EnsembleStep, ...] = (
@@ -128,10 +117,9 @@ def models(
 
 def preprocess_model(
     media: Media,
-    name: str,
+    request: Request,
     output: tuple[TensorPlan, ...],
-    options: BuildOptions,
-    settings: Settings,
+    settings: ServingSettings,
     *,
     batching: bool,
 ) -> ModelPlan:
@@ -141,7 +129,7 @@ def preprocess_model(
     size = int(settings.max_batch_size.value) if batching else 0
     sample = WarmupInput(name=media.field, data_type="TYPE_STRING", dims=(1,), input_data_file=media.sample)
     return ModelPlan(
-        name=name,
+        name=f"{request.name}_preprocess",
         about=f"Preprocessing: {media.about}, as the model's files say.",
         backend="python",
         max_batch_size=size,
@@ -150,5 +138,5 @@ def preprocess_model(
         dynamic_batching=joining(size),
         instance_group=InstanceGroup(count=int(instances.value), kind=onnx_model.CPU),
         reasons=(("instances", instances.reason), ("batching", media.joins)),
-        warmup=(sample,) if options.warmup else (),
+        warmup=(sample,) if request.options.warmup else (),
     )

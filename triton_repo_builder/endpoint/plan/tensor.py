@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from triton_repo_builder.endpoint.golden import tensor as golden
 from triton_repo_builder.endpoint.golden.original import OriginalModel, Recording
 from triton_repo_builder.endpoint.plan import defaults
-from triton_repo_builder.endpoint.plan.defaults import ModelFacts, Settings
+from triton_repo_builder.endpoint.plan.defaults import ModelFacts, ServingSettings
 from triton_repo_builder.endpoint.plan.endpoint import (
     EndpointPlan,
     Request,
@@ -17,12 +17,11 @@ from triton_repo_builder.endpoint.plan.endpoint import (
     refuse_batching_options,
     unproven,
 )
-from triton_repo_builder.endpoint.plan.model import RepositoryPlan, WarmupInput
+from triton_repo_builder.endpoint.plan.model import ModelPlan, RepositoryPlan, WarmupInput
 from triton_repo_builder.endpoint.plan.onnx_model import onnx_model
 from triton_repo_builder.endpoint.plan.reasons import Reason, Why, because
 from triton_repo_builder.endpoint.tasks import tensor as tasks_tensor
-from triton_repo_builder.endpoint.tasks.task import Kind, TaskPlan
-from triton_repo_builder.model.read.options import BuildOptions
+from triton_repo_builder.endpoint.tasks.task import Kind
 from triton_repo_builder.model.read.signature import ModelSignature, TensorSpec
 
 _NO_NAME = re.compile(r".*_dynamic_axes_\d+")
@@ -62,10 +61,7 @@ def plan(request: Request, prepared: None, recording: Recording | None) -> Endpo
     # Inputs that the original accepts; if none was found, a warm-up would keep the server from starting.
     accepted = {tensor.name: tensor.shape for tensor in cases.cases[0].inputs} if cases else {}
     repository = models(
-        request.name,
-        source.signature,
-        request.task,
-        options,
+        request,
         settings,
         batching=not obstacle,
         warmup=options.warmup and (recording is None or bool(accepted)),
@@ -98,32 +94,28 @@ def _equal_shapes(signature: ModelSignature) -> Reason | None:
 
 
 def models(
-    name: str,
-    signature: ModelSignature,
-    task: TaskPlan,
-    options: BuildOptions,
-    settings: Settings,
+    request: Request,
+    settings: ServingSettings,
     *,
     batching: bool,
     warmup: bool = True,
     accepted: Mapping[str, tuple[int, ...]] | None = None,
 ) -> RepositoryPlan:
     """The model is the endpoint. ``accepted``: input shapes that it is known to take."""
-    shapes = accepted or {}
-    model = onnx_model(
-        name,
-        "Endpoint (tensor): the ONNX model as it is.",
-        tasks_tensor.tensors(signature.inputs, batching=batching),
-        tasks_tensor.tensors(signature.outputs, batching=batching),
-        options,
-        settings,
+    shapes, signature, options = accepted or {}, request.source.signature, request.options
+    model = ModelPlan(
+        name=request.name,
+        about="Endpoint (tensor): the ONNX model as it is.",
+        input=tasks_tensor.tensors(signature.inputs, batching=batching),
+        output=tasks_tensor.tensors(signature.outputs, batching=batching),
         max_batch_size=int(settings.max_batch_size.value) if batching else 0,
-        batching=batching,
         warmup=tuple(_zeros(spec, batching, shapes.get(spec.name)) for spec in signature.inputs)
         if warmup
         else (),
         response_cache=options.response_cache,
     )
+    model = onnx_model(model, options, settings, batching=batching)
+    task = request.task
     return RepositoryPlan(task=task.name, models=(model,), version=options.version, notes=task.notes)
 
 

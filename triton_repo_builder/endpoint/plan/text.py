@@ -119,13 +119,7 @@ def plan(request: Request, prepared: TextEncoding, recording: Recording | None) 
         raise usage("padding", f"{options.padding} changes answers: {interaction}", "leave it out")
     gpu = defaults.on_gpu(options, request.machine)
     padding = text_padding.decide(
-        source,
-        task,
-        options,
-        prepared.fixed,
-        batching=batch.possible,
-        interaction=interaction or ("" if recording and recording.compared else UNPROVEN),
-        gpu=gpu,
+        request, prepared.fixed, interaction or ("" if recording and recording.compared else UNPROVEN)
     )
     obstacle = batch.reason
     if interaction and padding.mode is not Mode.RAGGED and batch.possible:
@@ -175,17 +169,8 @@ def plan(request: Request, prepared: TextEncoding, recording: Recording | None) 
     warm = options.warmup and (recording is None or recording.cases is not None)
     sample, sample_files = _warmup(request, probes[-1], tokens, batching) if warm else ((), ())
     texts, text_files = _first_texts(request) if warm else ((), ())
-    repository = onnx_model.text(
-        request.name,
-        source.signature,
-        task,
-        options,
-        tokens,
-        settings,
-        batching=batching,
-        sample=sample,
-        texts=texts,
-    )
+    warmup = onnx_model.FirstRequests(model=sample, tokenizer=texts)
+    repository = onnx_model.text(request, tokens, settings, warmup, batching=batching)
     rows = (("rows", padding.rows.value),) if padding.mode is Mode.RAGGED else ()
     root = f"{repository.models[1].name}/{options.version}"
     wheel = (options.tokenizers_wheel,) if options.tokenizers_wheel else ()

@@ -7,8 +7,9 @@ from enum import Enum
 
 from triton_repo_builder.base.dtypes import INT32, INT64, STRING
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.endpoint.plan import accelerator, onnx_model
+from triton_repo_builder.endpoint.plan import accelerator, defaults, onnx_model
 from triton_repo_builder.endpoint.plan.defaults import Setting
+from triton_repo_builder.endpoint.plan.endpoint import Request
 from triton_repo_builder.endpoint.plan.reasons import Reason, Why, because, set_by
 from triton_repo_builder.endpoint.tasks import raw_outputs
 from triton_repo_builder.endpoint.tasks.task import TaskPlan
@@ -145,22 +146,15 @@ def _trained_length(source: Source) -> int:
     return stated if isinstance(stated, int) and stated > 0 else 0
 
 
-def decide(
-    source: Source,
-    task: TaskPlan,
-    options: BuildOptions,
-    fixed: FixedLength,
-    *,
-    batching: bool,
-    interaction: str,
-    gpu: bool,
-) -> PaddingPlan:
+def decide(request: Request, fixed: FixedLength, interaction: str) -> PaddingPlan:
     """Raises ``TrbError``. ``interaction``: how rows change each other's answers; empty if they do not."""
+    source, task, options = request.source, request.task, request.options
+    batching = source.signature.batch.possible
     check_front(source, task, options, fixed, batching=batching)
     option = _requested(task, options)
     obstacle = _obstacle(source, task, option, fixed, batching=batching)
     if not obstacle:
-        rows, why = _rows(source, task, options, interaction, gpu)
+        rows, why = _rows(request, interaction)
         return PaddingPlan(mode=Mode.RAGGED, fixed=fixed, rows=rows, rows_why=why)
     if fixed.tokens:
         return PaddingPlan(mode=Mode.FIXED, fixed=fixed, obstacle=obstacle)
@@ -199,19 +193,17 @@ def alone(padding: PaddingPlan) -> PaddingPlan:
     return replace(padding, mode=Mode.REQUEST) if padding.mode is Mode.BATCH else padding
 
 
-def _rows(
-    source: Source, task: TaskPlan, options: BuildOptions, interaction: str, gpu: bool
-) -> tuple[Rows, str]:
+def _rows(request: Request, interaction: str) -> tuple[Rows, str]:
     """Which rows the graph sees together, and why it does not run without padding."""
-    if task.encoding.one_run:
-        return Rows.PADDED, task.encoding.one_run
+    if one_run := request.task.encoding.one_run:
+        return Rows.PADDED, one_run
     if interaction:
         return Rows.SINGLE, interaction
-    if gpu:
+    if defaults.on_gpu(request.options, request.machine):
         return Rows.PADDED, "a GPU gains more by one large run than it loses by padding"
-    if options.accelerator != accelerator.NONE:
+    if request.options.accelerator != accelerator.NONE:
         return Rows.GROUPS, "another engine takes the graph"
-    why = packing.obstacle(source.skeleton)
+    why = packing.obstacle(request.source.skeleton)
     return (Rows.GROUPS, why) if why else (Rows.PACKED, "")
 
 

@@ -48,7 +48,7 @@ QUERY_LENGTH, DOCUMENT_LENGTH = 32, 180
 
 
 @dataclass(frozen=True, kw_only=True)
-class ColbertSettings:
+class LateInteractionSettings:
     """Settings from the model's files."""
 
     origin: str
@@ -141,7 +141,7 @@ def _encode(marker: str) -> Any:
 
 
 def _rules(
-    source: Source, settings: ColbertSettings, options: BuildOptions, is_query: bool, expanded: bool
+    source: Source, settings: LateInteractionSettings, options: BuildOptions, is_query: bool, expanded: bool
 ) -> TokenRules:
     length = (options.query_length or settings.query_length) if is_query else settings.document_length
     mask_token = source.settings("tokenizer_config.json").get("mask_token", "[MASK]")
@@ -155,7 +155,7 @@ def _rules(
     )
 
 
-def _settings(source: Source) -> ColbertSettings:
+def _settings(source: Source) -> LateInteractionSettings:
     try:
         return _stated(source)
     except DAMAGED as error:
@@ -167,10 +167,10 @@ def _settings(source: Source) -> ColbertSettings:
         ) from None
 
 
-def _stated(source: Source) -> ColbertSettings:
+def _stated(source: Source) -> LateInteractionSettings:
     pylate = source.settings(PYLATE)
     if "query_length" in pylate or "document_length" in pylate or "query_prefix" in pylate:
-        return ColbertSettings(
+        return LateInteractionSettings(
             origin=PYLATE,
             query=str(pylate.get("query_prefix") or ""),
             document=str(pylate.get("document_prefix") or ""),
@@ -181,7 +181,7 @@ def _stated(source: Source) -> ColbertSettings:
             skip=tuple(map(str, pylate.get("skiplist_words") or ())),
         )
     colbert = source.settings(COLBERT)
-    return ColbertSettings(
+    return LateInteractionSettings(
         origin=COLBERT if colbert else "",
         query=str(colbert.get("query_token_id") or ""),
         document=str(colbert.get("doc_token_id") or ""),
@@ -193,7 +193,7 @@ def _stated(source: Source) -> ColbertSettings:
     )
 
 
-def _notes(settings: ColbertSettings, is_query: bool) -> tuple[str, ...]:
+def _notes(settings: LateInteractionSettings, is_query: bool) -> tuple[str, ...]:
     if settings.origin:
         return ()
     kind = f"queries of {QUERY_LENGTH} tokens" if is_query else f"documents of up to {DOCUMENT_LENGTH} tokens"

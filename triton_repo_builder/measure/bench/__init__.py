@@ -1,11 +1,6 @@
 """Load a server and report: throughput, exact latencies, failures, batching, CPU."""
 
-from triton_repo_builder.measure.bench.options import (
-    Options,
-    Variant,
-    limit,
-    shapes,
-)
+from triton_repo_builder.measure.bench.options import Variant, limit, shapes
 from triton_repo_builder.measure.bench.report.comparison import compare
 from triton_repo_builder.measure.bench.report.comparison import load as load_baseline
 from triton_repo_builder.measure.bench.report.files import open_folder, write
@@ -17,15 +12,16 @@ from triton_repo_builder.measure.bench.report.report import (
     Ratio,
 )
 from triton_repo_builder.measure.bench.run import Progress, run, run_variants
+from triton_repo_builder.measure.options import BenchOptions
 from triton_repo_builder.run.client import Urls
 from triton_repo_builder.run.client.statistics import ModelSplit
 
 __all__ = [
+    "BenchOptions",
     "BenchReport",
     "Latency",
     "Level",
     "ModelSplit",
-    "Options",
     "Progress",
     "Ratio",
     "Urls",

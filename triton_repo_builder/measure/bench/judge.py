@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from triton_repo_builder.measure.bench.objective import LEAST_ANSWERED, Objective
 from triton_repo_builder.measure.bench.report.report import Level
+from triton_repo_builder.measure.objective import LEAST_ANSWERED, Objective
 
 CHANCE = 3
 """Standard deviations by which chance arrivals at the end of a level may be unanswered."""

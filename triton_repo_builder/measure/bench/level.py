@@ -28,12 +28,7 @@ from triton_repo_builder.measure.bench.measure.snapshots import (
     truncate_at_restart,
 )
 from triton_repo_builder.measure.bench.measure.window_statistics import Floats, Kinds, Outcomes
-from triton_repo_builder.measure.bench.options import (
-    SETTLED,
-    Options,
-    Shape,
-    processes,
-)
+from triton_repo_builder.measure.bench.options import Shape, processes
 from triton_repo_builder.measure.bench.report.report import (
     Client,
     Latency,
@@ -42,6 +37,7 @@ from triton_repo_builder.measure.bench.report.report import (
     Window,
 )
 from triton_repo_builder.measure.bench.target import Target
+from triton_repo_builder.measure.options import SETTLED, BenchOptions
 from triton_repo_builder.run.client import statistics
 
 LEAD = 0.05
@@ -56,13 +52,18 @@ Progress = Callable[[str], None]
 
 
 def run(
-    pool: WorkerPool, target: Target, shape: Shape, payload: Payload, options: Options, progress: Progress
+    pool: WorkerPool,
+    target: Target,
+    shape: Shape,
+    payload: Payload,
+    options: BenchOptions,
+    progress: Progress,
 ) -> Level:
     """Measure one level; failed requests are counted and stop nothing."""
     return _Run(pool, target, shape, payload, options, progress).level()
 
 
-def shares(shape: Shape, payload: Payload, options: Options) -> list[WorkerLoad]:
+def shares(shape: Shape, payload: Payload, options: BenchOptions) -> list[WorkerLoad]:
     """The load of each client process."""
     count = processes(options, shape)
     loads = []
@@ -95,7 +96,7 @@ class _Run:
         target: Target,
         shape: Shape,
         payload: Payload,
-        options: Options,
+        options: BenchOptions,
         progress: Progress,
     ) -> None:
         self._pool = pool

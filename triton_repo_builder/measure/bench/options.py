@@ -1,22 +1,19 @@
-"""What a run measures, and how long it may take."""
+"""Levels of a run, their order and duration, and the options that contradict each other."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.measure.bench.load import replay, texts
-from triton_repo_builder.measure.bench.objective import Objective
+from triton_repo_builder.measure.options import BenchOptions
 from triton_repo_builder.repository import Repository
 from triton_repo_builder.run.client import Urls
 
 PROTOCOLS = ("grpc", "http", "http-binary")
 CLOSED, OPEN = "closed", "open"
-SETTLED = 3
-"""Windows that must agree before a level counts as stable."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,45 +28,6 @@ class Variant:
     """Model to call; empty for the only endpoint there is."""
     pid: int | None = None
     """Server process; None to look for the one that listens, if that is on this machine."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """Times are in seconds."""
-
-    endpoint: str = ""
-    protocols: tuple[str, ...] = ("grpc",)
-    concurrency: tuple[int, ...] = (1, 4, 16, 64)
-    """Closed loop: so many clients, each sending as soon as it has its answer."""
-    rates: tuple[float, ...] = ()
-    """Open loop: requests per second, arriving at random (Poisson), however slow the answers are."""
-    corpus: Path | None = None
-    lengths: tuple[int, ...] = ()
-    """Texts of exactly so many tokens instead of the corpus as it is; every length is a level of its own."""
-    fixed: str | None = None
-    repeat_share: float | None = None
-    """Share of texts that were sent before (``load/repeats.py``); None: the corpus, over and over."""
-    replay: Path | None = None
-    """A recorded log, sent once with its own times and texts, instead of any other load."""
-    slo: Objective | None = None
-    """Also count the answers that came in time."""
-    rows: int = 1
-    warmup: float = 2.0
-    window: float = 2.0
-    min_windows: int = SETTLED
-    max_windows: int = 10
-    timeout: float = 30.0
-    processes: int = 0
-    """Client processes; 0 for as many as fit this machine and the load."""
-    in_flight: int = 1024
-    """Open loop: requests that may wait for their answers; one more arriving is an ``overrun``."""
-    client_limit: float = 0.7
-    """Share of a core above which a client process counts as the bottleneck."""
-    seed: int = 1
-    perf_analyzer: Path | None = None
-    """Folder for the input files of the perf_analyzer commands to print; None for no commands."""
-    command: str = ""
-    """The command line, for the report."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +49,7 @@ class Shape:
         return ", ".join([self.protocol, load, *([f"length {self.length}"] if self.length else [])])
 
 
-def shapes(options: Options) -> Iterator[Shape]:
+def shapes(options: BenchOptions) -> Iterator[Shape]:
     """Every level, in the order in which they are run."""
     if options.replay:
         rate = round(replay.read(options.replay).rate, 3)
@@ -105,19 +63,19 @@ def shapes(options: Options) -> Iterator[Shape]:
                 yield Shape(protocol=protocol, mode=OPEN, rate=rate, length=length)
 
 
-def limit(options: Options) -> float:
+def limit(options: BenchOptions) -> float:
     """Most seconds that all levels take, but for answers still awaited at the end of each."""
     levels = sum(1 for _ in shapes(options))
     return levels * (options.warmup + options.max_windows * options.window)
 
 
-def processes(options: Options, shape: Shape) -> int:
+def processes(options: BenchOptions, shape: Shape) -> int:
     """How many client processes a level uses: no more than clients, and cores that others need, too."""
     most = options.processes or min(4, os.cpu_count() or 1)
     return min(most, shape.concurrency) if shape.concurrency else most
 
 
-def check(options: Options) -> None:
+def check(options: BenchOptions) -> None:
     """Raise ``TrbError`` on options that contradict each other."""
     if options.fixed is not None and (options.corpus or options.lengths):
         raise _usage("--fixed cannot be combined with --corpus or --lengths", "use one of them")

@@ -13,14 +13,15 @@ from typing import Any
 
 from triton_repo_builder.base import files, user_file
 from triton_repo_builder.measure.bench.load.requests import Inputs
-from triton_repo_builder.measure.bench.options import CLOSED, Options, Shape, shapes
+from triton_repo_builder.measure.bench.options import CLOSED, Shape, shapes
 from triton_repo_builder.measure.bench.prepare import Prepared
 from triton_repo_builder.measure.bench.target import Target
+from triton_repo_builder.measure.options import BenchOptions
 
 BINARY = "perf_analyzer"
 
 
-def notes(prepared: Sequence[Prepared], options: Options, folder: Path) -> Iterator[str]:
+def notes(prepared: Sequence[Prepared], options: BenchOptions, folder: Path) -> Iterator[str]:
     """Write the input of every level under ``folder`` and give the command line that sends it."""
     for variant in prepared:
         target = variant.target
@@ -44,7 +45,7 @@ def _write(file: Path, text: str) -> None:
         raise files.explain(error, file.parent, how=option, kept="nothing was measured") from None
 
 
-def argv(target: Target, shape: Shape, options: Options, data: Path) -> list[str]:
+def argv(target: Target, shape: Shape, options: BenchOptions, data: Path) -> list[str]:
     """The command line of one level."""
     grpc = shape.protocol == "grpc"
     url = target.variant.urls.grpc if grpc else target.http.url.removeprefix("http://")

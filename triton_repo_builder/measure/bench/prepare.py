@@ -12,8 +12,9 @@ from triton_repo_builder.measure.bench.load import repeats, replay, texts
 from triton_repo_builder.measure.bench.load import requests as load_requests
 from triton_repo_builder.measure.bench.load.requests import Payload
 from triton_repo_builder.measure.bench.measure import gpus
-from triton_repo_builder.measure.bench.options import Options, Shape, Variant
+from triton_repo_builder.measure.bench.options import Shape, Variant
 from triton_repo_builder.measure.bench.target import ASK, Target, find
+from triton_repo_builder.measure.options import BenchOptions
 from triton_repo_builder.run.client import HttpClient
 
 
@@ -30,7 +31,7 @@ class Prepared:
     """The texts themselves, of an endpoint that takes texts."""
     log: replay.Log | None = None
 
-    def requests(self, shape: Shape, options: Options) -> Payload:
+    def requests(self, shape: Shape, options: BenchOptions) -> Payload:
         """The encoded requests of this level."""
         inputs = self.inputs[shape.length]
         if options.repeat_share is not None:
@@ -47,7 +48,7 @@ class Prepared:
             )
         return replace(payload, schedule=self.log.arrivals)
 
-    def check(self, options: Options) -> list[str]:
+    def check(self, options: BenchOptions) -> list[str]:
         """One request over each protocol must reach this server; gives notes, raises ``TrbError``."""
         first = next(iter(self.inputs.values()))[:1]
         notes = (
@@ -59,7 +60,7 @@ class Prepared:
         return [note for note in notes if note]
 
 
-def prepare(variant: Variant, options: Options) -> Prepared:
+def prepare(variant: Variant, options: BenchOptions) -> Prepared:
     """Ask the server and make what it will be sent; raises ``TrbError`` if the options do not fit it."""
     endpoint = find(replace(variant, endpoint=variant.endpoint or options.endpoint))
     load_requests.check_rows(endpoint, options.rows)

@@ -11,15 +11,11 @@ from typing import Any
 from triton_repo_builder.measure.bench import level, perf_analyzer
 from triton_repo_builder.measure.bench.load.workers import WorkerPool
 from triton_repo_builder.measure.bench.measure import machine
-from triton_repo_builder.measure.bench.options import (
-    Options,
-    Variant,
-    check,
-    shapes,
-)
+from triton_repo_builder.measure.bench.options import Variant, check, shapes
 from triton_repo_builder.measure.bench.prepare import prepare
 from triton_repo_builder.measure.bench.report.comparison import ratio
 from triton_repo_builder.measure.bench.report.report import BenchReport, Level, Ratio
+from triton_repo_builder.measure.options import BenchOptions
 from triton_repo_builder.repository import Repository
 from triton_repo_builder.run.client import Urls
 
@@ -30,7 +26,7 @@ Progress = Callable[[str, int, int], None]
 def run(
     urls: Urls,
     repository: Repository | None,
-    options: Options,
+    options: BenchOptions,
     progress: Progress = lambda stage, done, total: None,
     *,
     pid: int | None = None,
@@ -46,7 +42,7 @@ def run(
 
 def run_variants(
     variants: Sequence[Variant],
-    options: Options,
+    options: BenchOptions,
     progress: Progress = lambda stage, done, total: None,
 ) -> BenchReport:
     """The same levels on each variant; at each level one after the other, so that drift hits all alike."""
@@ -93,7 +89,7 @@ def run_variants(
     )
 
 
-def _plain(options: Options) -> dict[str, Any]:
+def _plain(options: BenchOptions) -> dict[str, Any]:
     plain = asdict(options)
     for name in ("corpus", "replay"):
         path = getattr(options, name)

@@ -10,9 +10,9 @@ from typing import Any
 
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.measure.bench.objective import LEAST_ANSWERED, PERCENTILES, Objective
 from triton_repo_builder.measure.capacity import sheet
 from triton_repo_builder.measure.capacity.service import Service
+from triton_repo_builder.measure.objective import LEAST_ANSWERED, PERCENTILES, Objective
 
 REMEDY = (
     "give a report.json of 'trb tune --output DIR' or of 'trb bench --rate …', or a CSV with the columns "

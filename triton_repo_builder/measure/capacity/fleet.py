@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.measure.bench.objective import Objective
 from triton_repo_builder.measure.capacity.capacities import Capacity
 from triton_repo_builder.measure.capacity.prices import Prices
+from triton_repo_builder.measure.objective import Objective
 
 HOUR, MILLION = 3600, 1_000_000
 

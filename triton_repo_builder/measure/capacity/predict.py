@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.measure.bench.objective import Objective
 from triton_repo_builder.measure.capacity import arrivals, simulate
 from triton_repo_builder.measure.capacity.arrivals import DAY, Autoscaling, Floats
 from triton_repo_builder.measure.capacity.service import Service
+from triton_repo_builder.measure.objective import Objective
 
 WARMUP, SECONDS = 5, 120
 """Seconds simulated of each replica, and how many of them do not count."""

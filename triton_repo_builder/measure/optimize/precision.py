@@ -11,7 +11,7 @@ from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.hardware import Hardware
 from triton_repo_builder.endpoint.plan import defaults
 from triton_repo_builder.measure.optimize import output, recipe, run
-from triton_repo_builder.measure.optimize.recipe import RecipeStep
+from triton_repo_builder.measure.options import OptimizeOptions
 from triton_repo_builder.model.read import source
 from triton_repo_builder.model.read.options import AUTO, BuildOptions
 
@@ -30,7 +30,7 @@ def applied(
     machine = machine or hardware.here()
     on_gpu = defaults.on_gpu(options, machine)
     name = options.precision if options.precision != AUTO else recipe.FP16 if on_gpu else recipe.INT8
-    settings = run.Settings(steps=(RecipeStep(name=name),), fastest=False)
+    settings = OptimizeOptions(steps=name, fastest=False)
     try:
         outcome = run.optimize(
             replace(options, golden=False),

@@ -8,6 +8,7 @@ from typing import Any
 
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.measure.options import OptimizeOptions
 from triton_repo_builder.model.read.signature import PER_ROW
 
 PRUNE, FUSE, FP16, INT8 = "prune", "fuse", "fp16", "int8"
@@ -45,6 +46,18 @@ class RecipeStep:
         if self.excluded:
             values["excluded"] = list(self.excluded)
         return values
+
+
+def planned(options: OptimizeOptions) -> tuple[RecipeStep, ...]:
+    """The steps that the options ask for. Raises ``TrbError`` USAGE."""
+    if options.recipe and options.steps:
+        raise TrbError(Code.USAGE, "--recipe and --steps both say what to do", remedy="leave one of them out")
+    steps = (
+        read(options.recipe) if options.recipe else parse(INT8 if options.steps is None else options.steps)
+    )
+    if not steps:
+        raise TrbError(Code.USAGE, "there is no step to take", remedy="--steps int8, for instance")
+    return steps
 
 
 def parse(text: str) -> tuple[RecipeStep, ...]:

@@ -18,6 +18,7 @@ from triton_repo_builder.measure.optimize.recipe import RecipeStep
 from triton_repo_builder.measure.optimize.samples import SampleSet
 from triton_repo_builder.measure.optimize.search import Judged, Progress
 from triton_repo_builder.measure.optimize.speed import Speed
+from triton_repo_builder.measure.options import OptimizeOptions
 from triton_repo_builder.model.graph import isolated, memory, prune, weights
 from triton_repo_builder.model.read.options import BuildOptions
 from triton_repo_builder.model.read.signature import DIFFERENCE, PER_ROW, RECIPE
@@ -26,23 +27,6 @@ from triton_repo_builder.produce import limits, request
 
 QUICK = 16
 """Samples that show how sensitive a product is."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """Steps, samples and bounds of one optimisation."""
-
-    steps: tuple[RecipeStep, ...]
-    samples: Path | None = None
-    labelled: Path | None = None
-    """Examples with the right answer (``labelled.py``)."""
-    max_drop: float = 0.005
-    budget: float = 300.0
-    """Seconds of search, after which nothing new is tried."""
-    pruning: bool = False
-    """Look for zeros first, and cut them out before the steps where they are whole heads or neurons."""
-    fastest: bool = True
-    """Take the fastest way to int8 that passes; else the first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,18 +67,19 @@ class Outcome:
 
 def optimize(
     options: BuildOptions,
-    settings: Settings,
+    settings: OptimizeOptions,
     folder: Path,
     progress: Progress = lambda message, done, total: None,
     machine: Hardware | None = None,
 ) -> Outcome:
     """Make and measure each step in ``folder``, up to the first that fails the gate. Raises ``TrbError``."""
+    planned = recipe.planned(settings)
     deadline = time.monotonic() + settings.budget
     machine = machine or hardware.here()
     progress("reading the model", 0, 1)
     requested = request.requested(options, machine=machine)
     source, task = requested.request.source, requested.request.task
-    _check_device(settings.steps, options, machine, source)
+    _check_device(planned, options, machine, source)
     sample_set = samples.of(requested, settings.samples)
     examples = labelled.read(settings.labelled, task) if settings.labelled else None
     progress(f"answers of the original to {sample_set.count} samples", 0, 1)
@@ -121,9 +106,9 @@ def optimize(
         _release(source, base)
         return samples.source_of(source, path)
 
-    zeros = prune.find(source.skeleton) if settings.pruning else prune.ZeroParts()
+    zeros = prune.find(source.skeleton) if not (settings.steps or settings.recipe) else prune.ZeroParts()
     first = (RecipeStep(name=recipe.PRUNE),) if zeros.any else ()
-    for number, step in enumerate((*first, *settings.steps)):
+    for number, step in enumerate((*first, *planned)):
         base = before
 
         def judge(step: RecipeStep, base: Source = base, number: int = number) -> Judged:
@@ -156,7 +141,8 @@ def optimize(
         progress(str(step), 0, 1)
         try:
             if step.name == recipe.INT8 and not step.how:
-                judged = search.int8(base, step, judge, quick, deadline, progress, fastest=settings.fastest)
+                trials = search.Trials(judge=judge, quick=quick, progress=progress, deadline=deadline)
+                judged = search.int8(base, step, trials, fastest=settings.fastest)
             else:
                 judged = judge(step)
         except TrbError as error:

@@ -201,12 +201,12 @@ def _files(requested: Requested) -> SampleSet:
     source, task = request.source, request.task
     prepared: Any = KINDS[requested.kind].prepare(request)
     if requested.kind is Kind.IMAGE:
-        shipped = image.sample_images(prepared.spec, prepared.layout)
+        shipped = image.given_images(prepared.spec, prepared.layout)
         columns = -2 if prepared.layout == "NHWC" else -1
         values = [*shipped.values, *(np.flip(value, columns) for value in shipped.values)]
         sizes, about = np.concatenate([shipped.sizes, shipped.sizes]), "shipped images, also mirrored"
     else:
-        shipped = audio.sample_sounds(prepared.spec)
+        shipped = audio.given_sounds(prepared.spec)
         values = [*shipped.values, *(value[..., ::-1] for value in shipped.values)]
         sizes, about = np.concatenate([shipped.sizes, shipped.sizes]), "shipped sounds, also backwards"
     spec = source.signature.inputs[0]

@@ -44,31 +44,32 @@ Quick = Callable[[RecipeStep], float]
 Progress = Callable[[str, int, int], None]
 
 
-def int8(
-    source: Source,
-    step: RecipeStep,
-    judge: Judge,
-    quick: Quick,
-    deadline: float,
-    progress: Progress,
-    *,
-    fastest: bool,
-) -> Judged:
+@dataclass(frozen=True, kw_only=True)
+class Trials:
+    """How candidates are measured, and for how long."""
+
+    judge: Judge
+    quick: Quick
+    progress: Progress
+    deadline: float
+    """``time.monotonic()`` after which nothing new is begun."""
+
+
+def int8(source: Source, step: RecipeStep, trials: Trials, *, fastest: bool) -> Judged:
     """The fastest that passes (or the first), else the most accurate with its failure.
 
     Raises ``TrbError`` if none can be made.
-    ``deadline``: ``time.monotonic()`` after which nothing new is begun.
     """
     ways = [STATIC] if "Conv" in source.signature.operators else []
     ways += [PER_ROW, PER_CHANNEL] if per_row.products(source.skeleton) else []
     judged: list[Judged] = []
     problem: TrbError | None = None
     for number, way in enumerate(ways):
-        if judged and (time.monotonic() > deadline or (not fastest and not judged[-1].failure)):
+        if judged and (time.monotonic() > trials.deadline or (not fastest and not judged[-1].failure)):
             break
-        progress(f"int8 {way}", number, len(ways))
+        trials.progress(f"int8 {way}", number, len(ways))
         try:
-            judged.append(judge(replace(step, how=way)))
+            judged.append(trials.judge(replace(step, how=way)))
         except TrbError as error:
             problem = problem or error
     if not judged:
@@ -76,7 +77,7 @@ def int8(
     passed = [candidate for candidate in judged if not candidate.failure]
     for way in (way for way in (STATIC, PER_ROW) if way in ways and not passed):
         chosen = replace(step, how=way)
-        tried = _with_floats(_units(source, way), chosen, judge, quick, deadline, progress)
+        tried = _with_floats(_units(source, way), chosen, trials)
         judged += tried
         passed = [candidate for candidate in tried if not candidate.failure]
     if passed:
@@ -104,35 +105,28 @@ def _units(source: Source, way: str) -> list[tuple[str, ...]]:
     return [nodes[first : first + size] for first in range(0, len(nodes), size)]
 
 
-def _with_floats(
-    units: Sequence[tuple[str, ...]],
-    step: RecipeStep,
-    judge: Judge,
-    quick: Quick,
-    deadline: float,
-    progress: Progress,
-) -> list[Judged]:
+def _with_floats(units: Sequence[tuple[str, ...]], step: RecipeStep, trials: Trials) -> list[Judged]:
     """More and more of the products in float, the most sensitive first, until one passes."""
     losses: dict[tuple[str, ...], float] = {}
     # Half of the remaining time is for the candidates themselves.
-    end = time.monotonic() + (deadline - time.monotonic()) / 2
+    end = time.monotonic() + (trials.deadline - time.monotonic()) / 2
     for number, unit in enumerate(units):
         if time.monotonic() > end:
             break
-        progress(f"sensitivity, int8 {step.how}", number, len(units))
+        trials.progress(f"sensitivity, int8 {step.how}", number, len(units))
         others = tuple(name for other in units if other != unit for name in other)
-        losses[unit] = quick(replace(step, excluded=others))
+        losses[unit] = trials.quick(replace(step, excluded=others))
     tried: list[Judged] = []
     for share in SHARES:
-        if time.monotonic() > deadline or not losses:
+        if time.monotonic() > trials.deadline or not losses:
             break
         count = max(1, round(share * len(units)))
         if count == len(units):
             break
         worst = sorted(losses, key=lambda unit: -losses[unit])[:count]
         kept = tuple(name for unit in units if unit in worst for name in unit)
-        progress(f"int8 {step.how} with {len(kept)} {step.unit} in float", len(tried), len(SHARES))
-        tried.append(judge(replace(step, excluded=kept)))
+        trials.progress(f"int8 {step.how} with {len(kept)} {step.unit} in float", len(tried), len(SHARES))
+        tried.append(trials.judge(replace(step, excluded=kept)))
         if not tried[-1].failure:
             break
     return tried

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, replace
 from triton_repo_builder.measure.bench import level as levels
 from triton_repo_builder.measure.bench.judge import missed
 from triton_repo_builder.measure.bench.load.workers import WorkerPool
-from triton_repo_builder.measure.bench.objective import Objective
-from triton_repo_builder.measure.bench.options import CLOSED, OPEN, Options, Shape, Variant
+from triton_repo_builder.measure.bench.options import CLOSED, OPEN, Shape, Variant
 from triton_repo_builder.measure.bench.prepare import Prepared, prepare
 from triton_repo_builder.measure.bench.report.report import Level
+from triton_repo_builder.measure.objective import Objective
+from triton_repo_builder.measure.options import BenchOptions
 
 FEW = 4
 """Clients that answer the question for a setting which batches of many would keep busy for a whole window."""
@@ -69,7 +70,7 @@ class Meter:
     """Sends load, with client processes that are kept for the whole run. Not frozen: it keeps them."""
 
     pool: WorkerPool
-    options: Options
+    options: BenchOptions
     objective: Objective
     prepared: dict[tuple[str, str], Prepared] = field(default_factory=dict)
     seconds: float = 0.0
@@ -100,7 +101,7 @@ class Meter:
     def _run(
         self,
         variant: Variant,
-        options: Options,
+        options: BenchOptions,
         *,
         window: float,
         clients: int | None = None,
@@ -123,13 +124,13 @@ def _key(variant: Variant, rows: int) -> tuple[str, str]:
     return variant.urls.http, f"{variant.endpoint} {rows}"
 
 
-def finer_seconds(options: Options, objective: Objective) -> float:
+def finer_seconds(options: BenchOptions, objective: Objective) -> float:
     """About the time of a capacity that is found to ``FINER``."""
     window = max(2 * max(options.window, PATIENCE * objective.ms / 1000), STEADY * objective.ms / 1000)
     return (FINER_STEPS - 2) * (options.warmup + window) + options.warmup + window / 2
 
 
-def shortest(options: Options, objective: Objective) -> float:
+def shortest(options: BenchOptions, objective: Objective) -> float:
     """Seconds that a setting takes at least: clients that wait, and one rate."""
     return 2 * (options.warmup + max(options.window, PATIENCE * objective.ms / 1000))
 

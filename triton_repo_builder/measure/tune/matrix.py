@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from triton_repo_builder.base import hardware
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.measure.bench.load.workers import WorkerPool
-from triton_repo_builder.measure.bench.objective import Objective
-from triton_repo_builder.measure.bench.options import Options as BenchOptions
 from triton_repo_builder.measure.bench.target import find as find_target
+from triton_repo_builder.measure.objective import Objective
+from triton_repo_builder.measure.options import BenchOptions
 from triton_repo_builder.measure.tune import bottleneck, factors
 from triton_repo_builder.measure.tune.capacity import Found, Meter, find
 from triton_repo_builder.measure.tune.factors import BATCHING, INSTANCES, OFF, VARIANT, Value

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from triton_repo_builder.measure.bench.objective import Objective
 from triton_repo_builder.measure.capacity.service import Service
+from triton_repo_builder.measure.objective import Objective
 from triton_repo_builder.measure.tune.factors import DEFAULT, Value
 
 SCHEMA = 1

@@ -5,19 +5,17 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
 from triton_repo_builder.base import hardware
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.measure.bench.load.workers import WorkerPool
 from triton_repo_builder.measure.bench.measure import machine
-from triton_repo_builder.measure.bench.objective import Objective
-from triton_repo_builder.measure.bench.options import Options as BenchOptions
 from triton_repo_builder.measure.bench.options import Variant
 from triton_repo_builder.measure.bench.target import find as find_target
+from triton_repo_builder.measure.options import TuneOptions
 from triton_repo_builder.measure.tune import factors, fingerprint, service_times
 from triton_repo_builder.measure.tune import prove as proof
 from triton_repo_builder.measure.tune.capacity import Meter, find, finer_seconds, shortest
@@ -61,27 +59,9 @@ class Ended(TrbError):
         self.report = report
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """What to search for, and how long."""
-
-    objective: Objective
-    bench: BenchOptions
-    """The load: protocol, corpus, window."""
-    rps: float | None = None
-    budget: float = 600.0
-    trials: int | None = None
-    """Settings to measure at most, those of an earlier run included."""
-    variants: tuple[str, ...] = ()
-    seed: int = 1
-    output: Path | None = None
-    """Folder of the search's log, with which the next run goes on."""
-    command: str = ""
-
-
 def tune(
     live: Live,
-    options: Options,
+    options: TuneOptions,
     progress: Progress = lambda text, done, total: None,
     *,
     prove: Callable[[Urls, Repository | None], None] | None = None,
@@ -100,7 +80,7 @@ def tune(
 
 
 class _Run:
-    def __init__(self, live: Live, meter: Meter, options: Options, progress: Progress) -> None:
+    def __init__(self, live: Live, meter: Meter, options: TuneOptions, progress: Progress) -> None:
         self._live, self._meter, self._options, self._progress = live, meter, options, progress
         self._begun = time.monotonic()
         self._started = datetime.now(timezone.utc)
@@ -347,7 +327,7 @@ class _Run:
         )
 
 
-def _check_budget(options: Options, trial: float, about: str = "") -> None:
+def _check_budget(options: TuneOptions, trial: float, about: str = "") -> None:
     """Raise ``TrbError`` if the budget does not suffice for trials of so many seconds."""
     least = math.ceil(LEAST * trial)
     if options.budget < least:

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.measure.bench.objective import Objective
 from triton_repo_builder.measure.bench.report import table
+from triton_repo_builder.measure.objective import Objective
 from triton_repo_builder.measure.tune import bottleneck, factors
 from triton_repo_builder.measure.tune.capacity import Found, Meter, confirm, find
 from triton_repo_builder.measure.tune.factors import Setting

@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from triton_repo_builder.base.declaration import flag
 from triton_repo_builder.base.dtypes import DType
-from triton_repo_builder.model.read.options import flag, usage
+from triton_repo_builder.model.read.options import usage
 from triton_repo_builder.model.read.signature import ModelSignature, TensorSpec
 
 OPTION = "constant"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from triton_repo_builder.model.read.option_values import InvalidValue
+from triton_repo_builder.base.option_values import InvalidValue
 from triton_repo_builder.model.read.options import DEFAULT_MAX_BATCH_SIZE, OPTIONS, BuildOptions, usage
 
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from triton_repo_builder.base.declaration import Option, Topic, declare, flag, option
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.model.read.declaration import Option, Topic, declare, option
-from triton_repo_builder.model.read.option_values import (
+from triton_repo_builder.base.option_values import (
     Choice,
     Constants,
     Duration,
@@ -119,6 +119,7 @@ class BuildOptions:
         Topic.REPOSITORY,
         "Repository to write.",
         default="model_repository",
+        also=("-o",),
         recorded=False,
     )
     version: int = option(
@@ -422,11 +423,6 @@ OPTIONS: dict[str, Option] = {
     entry.name: entry.metadata["option"] for entry in fields(BuildOptions) if entry.metadata
 }
 """Every option by the name of its field."""
-
-
-def flag(name: str) -> str:
-    """``--max-length`` for ``max_length``."""
-    return "--" + name.replace("_", "-")
 
 
 def usage(name: str, message: str, remedy: str) -> TrbError:

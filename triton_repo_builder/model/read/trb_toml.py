@@ -10,9 +10,9 @@ from typing import Any
 from triton_repo_builder.base import containment, files
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.files import load_toml
+from triton_repo_builder.base.option_values import InvalidValue
 from triton_repo_builder.base.text import cut
 from triton_repo_builder.model.read.option_checks import check
-from triton_repo_builder.model.read.option_values import InvalidValue
 from triton_repo_builder.model.read.options import OPTIONS, ORIGINS, BuildOptions, usage
 
 CODE = ("tokenizers_wheel", "pillow_wheel")

@@ -7,18 +7,12 @@ from pathlib import Path
 
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.run.client import Urls
+from triton_repo_builder.run.options import ContainerOptions, ServeOptions
 from triton_repo_builder.run.serve import admin_apis
 from triton_repo_builder.run.serve.docker import daemon
 from triton_repo_builder.run.serve.docker.engine import DockerEngine
 from triton_repo_builder.run.serve.embedded.engine import EmbeddedEngine
-from triton_repo_builder.run.serve.engine import (
-    ContainerOptions,
-    Engine,
-    Failure,
-    Progress,
-    RunningServer,
-    ServeOptions,
-)
+from triton_repo_builder.run.serve.engine import Engine, Failure, Progress, RunningServer
 from triton_repo_builder.run.serve.restarts import KeptServer
 
 __all__ = [

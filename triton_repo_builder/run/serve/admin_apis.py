@@ -14,7 +14,8 @@ from dataclasses import replace
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.run.client.admin_key import HEADER
 from triton_repo_builder.run.client.values import LOOPBACK
-from triton_repo_builder.run.serve.engine import Progress, ServeOptions
+from triton_repo_builder.run.options import ServeOptions
+from triton_repo_builder.run.serve.engine import Progress
 
 APIS = ("model-repository", "shared-memory", "trace", "logging")
 """As Triton's options name them. Health, metadata, inference, statistics and configurations stay open."""

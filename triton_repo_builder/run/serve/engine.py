@@ -3,62 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
 from triton_repo_builder.run.client import Urls
+from triton_repo_builder.run.options import ServeOptions
 
 Progress = Callable[[str], None]
 """Receives one line about what is going on; may be called from another thread once the server runs."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ContainerOptions:
-    """Options of the Docker engine only."""
-
-    image: str = ""
-    """Any image with tritonserver; empty: ``nvcr.io/nvidia/tritonserver:<release>-py3``."""
-    release: str = ""
-    """``YY.MM``; empty: the release that releases.toml names."""
-    pull: str = "missing"
-    """``missing``, ``always`` or ``never``."""
-    gpus: str = "auto"
-    """``auto``: all that Docker can give; ``all``, ``none`` or device numbers (``0,1``)."""
-    user: str = ""
-    """``UID:GID`` or ``image`` for the image's own; empty: never root."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ServeOptions:
-    """How a server is started. A port of None is Triton's own (8000, 8001, 8002); 0 is any free one."""
-
-    host: str = "127.0.0.1"
-    http_port: int | None = None
-    grpc_port: int | None = None
-    metrics_port: int | None = None
-    load_timeout: float = 300.0
-    """Seconds in which all models must be ready."""
-    models: tuple[str, ...] = ()
-    """Names to load, with what they need; empty for all, ``("none",)`` for nothing yet."""
-    log_file: Path | None = None
-    """File of the server's output; by default a temporary one that is kept only after a failure."""
-    log_append: bool = False
-    """Go on at the end of this file; otherwise it is emptied first."""
-    log_verbose: int = 0
-    exit_timeout: int = 10
-    """Seconds that running requests get to finish when the server is stopped."""
-    extra: tuple[str, ...] = ()
-    """More options of tritonserver, ``--name=value``. Relative paths mean the current folder."""
-    container: ContainerOptions = ContainerOptions()
-    models_url: str = ""
-    """``s3://…`` that the server itself reads its models from; the local folder then only describes them."""
-    admin_key: str = field(default="", repr=False)
-    """The key that restricts the administrative APIs (``admin_apis.py``); empty on another address than
-    loopback: a random one."""
-    open_apis: bool = False
-    """Leave these APIs open on any address."""
 
 
 @dataclass(frozen=True, kw_only=True)

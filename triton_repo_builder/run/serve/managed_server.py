@@ -9,7 +9,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
@@ -34,36 +34,38 @@ class Log:
     start: int = 0
 
 
-class ManagedServer(ABC):
-    """A tritonserver in explicit mode, its log and its Python processes. Leaving the ``with`` block stops it.
+@dataclass(frozen=True, kw_only=True)
+class LaunchedServer:
+    """Facts of a server that an engine has launched."""
 
-    ``folder`` is temporary and goes away with the server. ``key`` is the admin key, empty for open APIs.
-    """
+    urls: Urls
+    log: Log
+    folder: Path
+    """Temporary: it goes away with the server."""
+    endpoints: tuple[str, ...]
+    about: str
+    key: str = field(repr=False)
+    """The admin key, empty for open APIs."""
+
+
+class ManagedServer(ABC):
+    """A tritonserver in explicit mode, its log and its Python processes. The end of ``with`` stops it."""
 
     engine: str
-    about: str
     pid: int | None
     container: str = ""
     final: bool = False
 
-    def __init__(
-        self,
-        urls: Urls,
-        *,
-        log: Log,
-        folder: Path,
-        endpoints: tuple[str, ...],
-        stubs: ProcessLister,
-        key: str,
-    ) -> None:
-        if key:  # for what loads the models and watches them
-            admin_key.remember(urls.http, key)
-        self.urls = urls
-        self.log = log.path
-        self.endpoints = endpoints
+    def __init__(self, launched: LaunchedServer, stubs: ProcessLister) -> None:
+        if launched.key:  # for what loads the models and watches them
+            admin_key.remember(launched.urls.http, launched.key)
+        self.urls = launched.urls
+        self.log = launched.log.path
+        self.endpoints = launched.endpoints
+        self.about = launched.about
         self.stubs = stubs
-        self.log_start = log.start
-        self._folder = folder
+        self.log_start = launched.log.start
+        self._folder = launched.folder
         self._watchdog: Watchdog | None = None
         self._stop_requested = False
         self._gone = False

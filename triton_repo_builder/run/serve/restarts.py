@@ -15,7 +15,8 @@ from triton_repo_builder.base.errors import TrbError
 from triton_repo_builder.repository import Repository, composition
 from triton_repo_builder.repository.journal import recovery, staging
 from triton_repo_builder.run.client import HttpClient
-from triton_repo_builder.run.serve.engine import Progress, RunningServer, ServeOptions
+from triton_repo_builder.run.options import ServeOptions
+from triton_repo_builder.run.serve.engine import Progress, RunningServer
 from triton_repo_builder.run.serve.loading.select import NOTHING
 
 LOOK = 2.0
@@ -108,9 +109,9 @@ class KeptServer:
                 self._tell(note)
             options = replace(
                 self._options,
-                http_port=urlsplit(urls.http).port,
-                grpc_port=urlsplit(f"//{urls.grpc}").port,
-                metrics_port=urlsplit(urls.metrics).port,
+                http_port=urlsplit(urls.http).port or 0,
+                grpc_port=urlsplit(f"//{urls.grpc}").port or 0,
+                metrics_port=urlsplit(urls.metrics).port or 0,
                 models=self._models(repository.read(self._root)),
                 log_file=log,
                 log_append=True,

@@ -1,6 +1,7 @@
 """Prove, through the server, that answers equal the original model's."""
 
 from triton_repo_builder.run.client import Urls
+from triton_repo_builder.run.options import SmokeOptions
 from triton_repo_builder.run.smoke.junit import junit
 from triton_repo_builder.run.smoke.report import (
     Check,
@@ -10,13 +11,12 @@ from triton_repo_builder.run.smoke.report import (
     did_not_pass,
 )
 from triton_repo_builder.run.smoke.run import Progress, reach, run
-from triton_repo_builder.run.smoke.session import Options
 
 __all__ = [
     "Check",
     "Line",
-    "Options",
     "Progress",
+    "SmokeOptions",
     "SmokeReport",
     "Status",
     "Urls",

@@ -10,6 +10,7 @@ from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.repository import Repository
 from triton_repo_builder.run.client import HttpClient, RequestFailed, Urls
 from triton_repo_builder.run.client.grpc import GrpcClient
+from triton_repo_builder.run.options import SmokeOptions
 from triton_repo_builder.run.smoke import (
     batch,
     concurrent,
@@ -18,13 +19,7 @@ from triton_repo_builder.run.smoke import (
     parity,
 )
 from triton_repo_builder.run.smoke.report import GOLDEN, Check, SmokeReport, Status
-from triton_repo_builder.run.smoke.session import (
-    DECOUPLED,
-    Options,
-    Session,
-    Subject,
-    prepare,
-)
+from triton_repo_builder.run.smoke.session import DECOUPLED, Session, Subject, prepare
 from triton_repo_builder.run.smoke.target import Target, targets
 
 Progress = Callable[[str, int, int], None]
@@ -41,7 +36,7 @@ STAGES: tuple[tuple[str, Callable[[Session, Subject], Iterator[Check]]], ...] = 
 def run(
     urls: Urls,
     repository: Repository | None,
-    options: Options,
+    options: SmokeOptions,
     progress: Progress = lambda stage, done, total: None,
 ) -> SmokeReport:
     """Check a running server against a repository; ``None`` if no local one is readable.
@@ -78,7 +73,7 @@ def reach(urls: Urls, timeout: float = 10) -> None:
     """Raise ``TrbError`` UNREACHABLE unless a server answers at both addresses."""
     grpc = GrpcClient(urls.grpc, timeout)
     try:
-        _reach(Session(http=HttpClient(urls.http, timeout), grpc=grpc, options=Options()))
+        _reach(Session(http=HttpClient(urls.http, timeout), grpc=grpc, options=SmokeOptions()))
     finally:
         grpc.close()
 

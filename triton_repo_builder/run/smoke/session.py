@@ -11,6 +11,7 @@ from triton_repo_builder.repository.interface import Endpoint
 from triton_repo_builder.run.client import NOT_IN_JSON, HttpClient
 from triton_repo_builder.run.client.codec import Array, encode_binary, encode_json
 from triton_repo_builder.run.client.grpc import GrpcClient
+from triton_repo_builder.run.options import SmokeOptions
 from triton_repo_builder.run.smoke import sample
 from triton_repo_builder.run.smoke.target import Target
 
@@ -18,17 +19,6 @@ GRPC = "gRPC"
 JSON = "HTTP JSON"
 BINARY = "HTTP binary"
 DECOUPLED = "decoupled: its answers come as a stream, which smoke does not read"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    endpoints: tuple[str, ...] = ()
-    clients: int = 16
-    requests: int = 8
-    """Requests per client."""
-    timeout: float = 30.0
-    cases: bool = True
-    """False: golden cases are neither expected nor used."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +82,7 @@ class Session:
 
     http: HttpClient
     grpc: GrpcClient
-    options: Options
+    options: SmokeOptions
     release: releases.Release = field(default_factory=releases.default)
     """The release of the server."""
 

@@ -79,7 +79,7 @@ class _Steps:
 
 
 def on_server(
-    move: Move, urls: smoke.Urls, options: smoke.Options, tell: Tell, *, preflight_first: bool
+    move: Move, urls: smoke.Urls, options: smoke.SmokeOptions, tell: Tell, *, preflight_first: bool
 ) -> None:
     """Promote on a server that runs from this repository in explicit mode; go back if anything fails.
 
@@ -114,7 +114,7 @@ def on_server(
         raise _stopped(move, server, steps, error) from None
 
 
-def _change(move: Move, server: LiveServer, options: smoke.Options, steps: _Steps, keep: Keep) -> None:
+def _change(move: Move, server: LiveServer, options: smoke.SmokeOptions, steps: _Steps, keep: Keep) -> None:
     """The switch, and the way back if it fails; the files are the caller's to put back."""
     switched = False
     try:
@@ -189,7 +189,7 @@ def _stopped(move: Move, server: LiveServer, steps: _Steps, error: BaseException
     )
 
 
-def _preflight(move: Move, options: smoke.Options, tell: Tell) -> None:
+def _preflight(move: Move, options: smoke.SmokeOptions, tell: Tell) -> None:
     tell(f"preflight: version {move.new} on a server of its own")
     remedy = f"correct version {move.new} and build it again; --no-preflight leaves this out"
     try:
@@ -219,7 +219,7 @@ def _load_both(move: Move, server: LiveServer, tell: Tell) -> None:
         _load(move, server, step, (move.old, move.new))
 
 
-def _switch(move: Move, server: LiveServer, options: smoke.Options, tell: Tell) -> None:
+def _switch(move: Move, server: LiveServer, options: smoke.SmokeOptions, tell: Tell) -> None:
     tell(f"{move.name}: version {move.new}")
     promote.write(move, move.name, move.new_files, (move.new,))
     _load(move, server, move.name, (move.new,))
@@ -311,7 +311,7 @@ def _load(move: Move, server: LiveServer, model: str, numbers: tuple[int, ...]) 
         )
 
 
-def _prove(move: Move, urls: smoke.Urls, options: smoke.Options, state: str) -> None:
+def _prove(move: Move, urls: smoke.Urls, options: smoke.SmokeOptions, state: str) -> None:
     if bad := failures(smoke.run(urls, repository.read(move.root), options)):
         remedy = f"see 'trb smoke {move.root} --url {urls.http}', correct the version, build it again"
         raise _failed(move, smoke.did_not_pass(bad, state), remedy)

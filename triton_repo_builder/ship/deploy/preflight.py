@@ -19,7 +19,7 @@ from triton_repo_builder.repository import manifest
 from triton_repo_builder.repository.importable import CACHE
 from triton_repo_builder.repository.journal import staging
 from triton_repo_builder.run import smoke
-from triton_repo_builder.run.serve.engine import ServeOptions
+from triton_repo_builder.run.options import ServeOptions
 from triton_repo_builder.ship.deploy import promote
 from triton_repo_builder.ship.deploy.promote import Move
 
@@ -27,7 +27,7 @@ OF_THIS_MACHINE = (Code.DISK_FULL, Code.OUTPUT_NOT_WRITABLE)
 """Failures that say nothing of what was to be proven."""
 
 
-def run(move: Move, options: smoke.Options) -> tuple[smoke.Check, ...] | None:
+def run(move: Move, options: smoke.SmokeOptions) -> tuple[smoke.Check, ...] | None:
     """The checks that fail on a server that serves the new version; None if no engine is installed here.
 
     Raises ``TrbError`` if that server does not start.
@@ -39,7 +39,7 @@ def run(move: Move, options: smoke.Options) -> tuple[smoke.Check, ...] | None:
         return of_folder(root, move.name, options)
 
 
-def of_folder(root: Path, name: str, options: smoke.Options) -> tuple[smoke.Check, ...] | None:
+def of_folder(root: Path, name: str, options: smoke.SmokeOptions) -> tuple[smoke.Check, ...] | None:
     """The same for the endpoint ``name`` as a repository has it."""
     from triton_repo_builder.run import serve
 

@@ -332,8 +332,8 @@ def _models(stage: Stage) -> set[str]:
     }
 
 
-def _smoke(name: str) -> smoke.Options:
-    return smoke.Options(endpoints=(name,), clients=4, requests=4)
+def _smoke(name: str) -> smoke.SmokeOptions:
+    return smoke.SmokeOptions(endpoints=(name,), clients=4, requests=4)
 
 
 def _failed(name: str, message: str, remedy: str) -> TrbError:

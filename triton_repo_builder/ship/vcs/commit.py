@@ -17,29 +17,11 @@ from triton_repo_builder.base import process
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.repository import Manifest
 from triton_repo_builder.repository.journal import staging
+from triton_repo_builder.ship.options import CommitOptions
 from triton_repo_builder.ship.vcs import gate, large_files, read_back, scratch, target_branch
 from triton_repo_builder.ship.vcs.git import Git, failed_hook, lfs_settings, refused, top_level
 from triton_repo_builder.ship.vcs.target_branch import Target
 from triton_repo_builder.ship.vcs.trailers import trailers
-
-
-@dataclass(frozen=True, kw_only=True)
-class CommitOptions:
-    """Options of ``trb commit``."""
-
-    message: str
-    branch: str | None = None
-    push: bool = False
-    sign: bool = False
-    force: bool = False
-    """Commit despite errors of ``trb check``."""
-    verify: bool = True
-    """Run the user's hooks."""
-    weights: str | None = None
-    """``lfs``, ``git`` or ``external``; None: LFS, and external files stay external."""
-    threshold: int = large_files.THRESHOLD
-    url: str = ""
-    """The folder or bucket for ``external`` weights."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,20 +14,19 @@ from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.text import some
 from triton_repo_builder.repository import CASES, Manifest, Repository, manifest
 from triton_repo_builder.repository.manifest import FileRecord
+from triton_repo_builder.ship.options import LARGE
 from triton_repo_builder.ship.stores import external_weights
 from triton_repo_builder.ship.vcs.git import Git, need_lfs
 
 LFS = "lfs"
 GIT = "git"
 EXTERNAL = "external"
-THRESHOLD = 1_000_000
-"""A file of this many bytes is large: each version of it would stay in git for ever."""
 ATTRIBUTES = ".gitattributes"
 IGNORE = ".gitignore"
 _READ = frozenset({repository.MANIFEST, repository.CONFIG, CASES, ATTRIBUTES, IGNORE, ".gitkeep"})
 """What trb or Triton reads to understand a repository: in git, however large."""
 _TEXT = (".pbtxt", ".json", ".txt", ".py", ".md", ".toml", ".yaml", ".yml")
-"""So are labels, code and descriptions, but for a vocabulary or the like of ``THRESHOLD`` bytes."""
+"""So are labels, code and descriptions, but for a vocabulary or the like of ``LARGE`` bytes."""
 _BEGIN, _END = "# written by trb commit: do not edit", "# end of what trb commit wrote"
 _BLOCK = re.compile(rf"^{_BEGIN}\r?$.*?^{_END}\r?$\n?", re.MULTILINE | re.DOTALL)
 
@@ -90,7 +89,7 @@ def _stays(root: Path, name: str) -> bool:
     """Whether a file is in git itself whatever the threshold."""
     path = Path(name)
     text = path.suffix in _TEXT or path.parent.suffix == ".dist-info"
-    return path.name in _READ or (text and (root / name).stat().st_size < THRESHOLD)
+    return path.name in _READ or (text and (root / name).stat().st_size < LARGE)
 
 
 def _kept(names: list[str], weights: str | None) -> str:

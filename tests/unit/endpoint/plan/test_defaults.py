@@ -26,12 +26,12 @@ ONLY = because(Why.EQUAL_SHAPES, inputs="'X'")
 
 def decide(
     machine: Hardware, model_bytes: int = 90 << 20, facts: ModelFacts = FACTS, **options: Any
-) -> defaults.Settings:
+) -> defaults.ServingSettings:
     build_options = BuildOptions(model=Path("m.onnx"), **options)
     return defaults.decide(build_options, machine, replace(facts, bytes=model_bytes))
 
 
-def values(settings: defaults.Settings) -> dict[str, int | str]:
+def values(settings: defaults.ServingSettings) -> dict[str, int | str]:
     return {name: setting.value for name, setting in settings.explained()}
 
 

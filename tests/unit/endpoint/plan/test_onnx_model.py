@@ -2,10 +2,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from triton_repo_builder.base import releases
 from triton_repo_builder.base.dtypes import (
     FP32,
     INT32,
@@ -16,6 +18,7 @@ from triton_repo_builder.base.hardware import Hardware
 from triton_repo_builder.endpoint.plan import defaults, onnx_model
 from triton_repo_builder.endpoint.plan import tensor as plan_tensor
 from triton_repo_builder.endpoint.plan.defaults import ModelFacts
+from triton_repo_builder.endpoint.plan.endpoint import Request
 from triton_repo_builder.endpoint.plan.model import DynamicBatching, TensorPlan, WarmupInput, between
 from triton_repo_builder.endpoint.tasks import tensor
 from triton_repo_builder.endpoint.tasks.task import (
@@ -28,6 +31,7 @@ from triton_repo_builder.endpoint.tasks.task import (
 from triton_repo_builder.model.graph.parts import Head
 from triton_repo_builder.model.read.options import BuildOptions
 from triton_repo_builder.model.read.signature import ModelSignature, TensorSpec, batchability
+from triton_repo_builder.model.read.source import Source
 
 OPTIONS = BuildOptions(model=Path("m.onnx"))
 
@@ -75,12 +79,20 @@ def text(
     values: dict[str, Any] = {"pad_id": 1, "max_length": 24, "pad_to": 0, "ragged": False, "types": False}
     made = onnx_model.TokenSettings(**(values | settings))
     texts = (WarmupInput(name="TEXT", data_type="TYPE_STRING", dims=(1,)),) if options.warmup else ()
-    return onnx_model.text(
-        "bert", read, task, options, made, chosen(options), batching=batching, sample=sample, texts=texts
+    warmup = onnx_model.FirstRequests(model=sample, tokenizer=texts)
+    return onnx_model.text(request(read, task, options), made, chosen(options), warmup, batching=batching)
+
+
+def request(read: ModelSignature, task: TaskPlan, options: BuildOptions) -> Request:
+    """A request of which only the signature is read from its source."""
+    source = cast(Source, SimpleNamespace(signature=read))
+    machine = Hardware(cores=2, gpus=())
+    return Request(
+        name="bert", source=source, task=task, options=options, release=releases.default(), machine=machine
     )
 
 
-def chosen(options: BuildOptions) -> defaults.Settings:
+def chosen(options: BuildOptions) -> defaults.ServingSettings:
     facts = ModelFacts(kind=Kind.TEXT, bytes=1 << 20)
     return defaults.decide(options, Hardware(cores=2, gpus=()), facts)
 
@@ -257,7 +269,7 @@ def test_warm_up_can_be_left_out() -> None:
 def test_dims(shape: Any, batching: bool, dims: Any, reshape: Any, warm: Any) -> None:
     read = signature((spec("X", *shape),), (spec("Y", *shape),))
     task = tensor.plan(None, OPTIONS)  # type: ignore[arg-type]
-    model = plan_tensor.models("m", read, task, OPTIONS, chosen(OPTIONS), batching=batching).endpoint
+    model = plan_tensor.models(request(read, task, OPTIONS), chosen(OPTIONS), batching=batching).endpoint
     assert (model.input[0].dims, model.input[0].reshape) == (dims, reshape)
     assert (model.output[0].dims, model.output[0].reshape) == (dims, reshape)
     assert model.warmup[0].dims == warm

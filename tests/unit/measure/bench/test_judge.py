@@ -4,7 +4,7 @@ import pytest
 from bench_values import latency, level, window
 
 from triton_repo_builder.measure.bench.judge import missed
-from triton_repo_builder.measure.bench.objective import Objective
+from triton_repo_builder.measure.objective import Objective
 
 SLO = Objective(percentile="p99", ms=20)
 

@@ -13,7 +13,8 @@ from triton_repo_builder.measure.bench import level
 from triton_repo_builder.measure.bench.load.messages import Chunk
 from triton_repo_builder.measure.bench.load.requests import Payload
 from triton_repo_builder.measure.bench.load.workers import WorkerPool
-from triton_repo_builder.measure.bench.options import Options, Shape
+from triton_repo_builder.measure.bench.options import Shape
+from triton_repo_builder.measure.options import BenchOptions
 from triton_repo_builder.run.client import HttpClient, RequestFailed
 
 
@@ -55,7 +56,7 @@ class Silent(HttpClient):
 
 @pytest.mark.parametrize("rows", [1, 4])
 def test_rows_per_second_are_of_all_rows_of_a_request(rows: int) -> None:
-    options = Options(rows=rows, warmup=0.0, window=0.05, min_windows=2, max_windows=2, processes=1)
+    options = BenchOptions(rows=rows, warmup=0.0, window=0.05, min_windows=2, max_windows=2, processes=1)
     found = level.run(
         cast(WorkerPool, Pool()),
         target(http=Silent("http://127.0.0.1:1")),

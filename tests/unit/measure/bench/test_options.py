@@ -1,4 +1,4 @@
-"""Options of ``trb bench``, and the levels they make."""
+"""BenchOptions of ``trb bench``, and the levels they make."""
 
 from __future__ import annotations
 
@@ -8,16 +8,12 @@ from typing import Any
 import pytest
 
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.measure.bench.options import (
-    Options,
-    check,
-    limit,
-    shapes,
-)
+from triton_repo_builder.measure.bench.options import check, limit, shapes
+from triton_repo_builder.measure.options import BenchOptions
 
 
 def test_every_combination_is_a_level_and_time_is_bounded() -> None:
-    options = Options(
+    options = BenchOptions(
         protocols=("grpc", "http"), concurrency=(1, 4), rates=(9.5,), lengths=(32, 64), warmup=1, window=2
     )
     found = list(shapes(options))
@@ -40,11 +36,11 @@ def test_every_combination_is_a_level_and_time_is_bounded() -> None:
 )
 def test_options_that_cannot_be_meant_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(TrbError, match=message) as raised:
-        check(Options(**changes))
+        check(BenchOptions(**changes))
     assert raised.value.code == Code.USAGE
 
 
 def test_a_corpus_is_read_before_anything_starts(tmp_path: Path) -> None:
     with pytest.raises(TrbError, match=r"absent\.txt: cannot be read") as raised:
-        check(Options(corpus=tmp_path / "absent.txt"))
+        check(BenchOptions(corpus=tmp_path / "absent.txt"))
     assert raised.value.code == Code.NOT_FOUND

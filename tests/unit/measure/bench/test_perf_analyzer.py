@@ -13,8 +13,9 @@ from bench_values import TEXT, target
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.measure.bench import perf_analyzer
 from triton_repo_builder.measure.bench.load import requests as load_requests
-from triton_repo_builder.measure.bench.options import Options, Shape, Variant
+from triton_repo_builder.measure.bench.options import Shape, Variant
 from triton_repo_builder.measure.bench.prepare import Prepared
+from triton_repo_builder.measure.options import BenchOptions
 from triton_repo_builder.run.client import Urls
 
 CLOSED = Shape(protocol="grpc", mode="closed", concurrency=4)
@@ -22,7 +23,7 @@ DATA = Path("d.json")
 
 
 def test_argv_of_a_closed_and_an_open_loop() -> None:
-    options = Options(rows=2, window=1.5, max_windows=7)
+    options = BenchOptions(rows=2, window=1.5, max_windows=7)
     assert perf_analyzer.argv(target(TEXT), CLOSED, options, DATA) == [
         *("perf_analyzer", "-m", "a model", "-u", "127.0.0.1:2", "-i", "grpc", "-b", "2"),
         *("--concurrency-range=4:4", "--async", "--input-data=d.json", "--measurement-interval=1500"),
@@ -56,7 +57,7 @@ def prepared(*contents: str | bytes) -> Prepared:
 
 
 def test_every_level_has_a_command_that_reads_the_file(tmp_path: Path) -> None:
-    options = Options(concurrency=(1, 4))
+    options = BenchOptions(concurrency=(1, 4))
     first, second = perf_analyzer.notes([prepared("a", "b")], options, tmp_path / "new")
     file = tmp_path / "new" / "a model.json"
     assert first.startswith("grpc, 1 client, with perf_analyzer: perf_analyzer -m 'a model' ")
@@ -66,7 +67,7 @@ def test_every_level_has_a_command_that_reads_the_file(tmp_path: Path) -> None:
 
 
 def test_files_have_no_equivalent(tmp_path: Path) -> None:
-    (note,) = perf_analyzer.notes([prepared(b"\xff\xd8")], Options(concurrency=(1, 4)), tmp_path)
+    (note,) = perf_analyzer.notes([prepared(b"\xff\xd8")], BenchOptions(concurrency=(1, 4)), tmp_path)
     assert "no equivalent of a model" in note
     assert not list(tmp_path.iterdir())
 
@@ -74,6 +75,6 @@ def test_files_have_no_equivalent(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_made_is_an_error_of_its_option(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(TrbError) as raised:
-        list(perf_analyzer.notes([prepared("a")], Options(), tmp_path / "file" / "below"))
+        list(perf_analyzer.notes([prepared("a")], BenchOptions(), tmp_path / "file" / "below"))
     assert raised.value.code == Code.OUTPUT_NOT_WRITABLE
     assert "--print-perf-analyzer" in raised.value.remedy

@@ -11,8 +11,8 @@ import cli
 import pytest
 
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.measure.bench.objective import Objective
 from triton_repo_builder.measure.capacity import capacities, fleet, prices
+from triton_repo_builder.measure.objective import Objective
 
 AWS = Path(__file__).resolve().parents[4] / "examples" / "aws_g4dn"
 SLO = Objective(percentile="p99", ms=500)

@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from triton_repo_builder.measure.bench.objective import Objective
 from triton_repo_builder.measure.capacity import arrivals, predict, simulate
 from triton_repo_builder.measure.capacity.service import Service, Stage
+from triton_repo_builder.measure.objective import Objective
 
 SAME = ((0.0, 1.0), (1.0, 1.0))
 LONG = np.linspace(0, 0.9999, 2000)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from triton_repo_builder.measure.bench.objective import Objective
+from triton_repo_builder.measure.objective import Objective
 from triton_repo_builder.measure.tune import prove
 from triton_repo_builder.measure.tune.capacity import Found
 

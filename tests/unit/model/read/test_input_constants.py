@@ -15,10 +15,10 @@ import tiny_onnx as t
 import tiny_sounds
 
 from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.base.option_values import InvalidValue
 from triton_repo_builder.endpoint import tasks
 from triton_repo_builder.endpoint.tasks import embedding
 from triton_repo_builder.model.graph import reader
-from triton_repo_builder.model.read.option_values import InvalidValue
 from triton_repo_builder.model.read.options import OPTIONS
 from triton_repo_builder.model.read.source import Given, Source
 from triton_repo_builder.produce.build import Build

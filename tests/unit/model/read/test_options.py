@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.base.option_values import LONGEST_DELAY, FilePath, FilePaths
 from triton_repo_builder.model.read import options, trb_toml
-from triton_repo_builder.model.read.option_values import LONGEST_DELAY, FilePath, FilePaths
 from triton_repo_builder.model.read.options import BuildOptions
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.repository import Repository
+from triton_repo_builder.run.options import ServeOptions
 from triton_repo_builder.run.serve import admin_apis
 from triton_repo_builder.run.serve.docker import settings
 from triton_repo_builder.run.serve.embedded import engine
-from triton_repo_builder.run.serve.engine import ServeOptions
 from triton_repo_builder.run.serve.processes.ports import Ports
 
 KEY = "0123456789abcdef"

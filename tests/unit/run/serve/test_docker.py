@@ -13,6 +13,7 @@ from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.repository import Model, Repository
 from triton_repo_builder.repository.config import ModelConfig
 from triton_repo_builder.run import serve
+from triton_repo_builder.run.options import ContainerOptions
 from triton_repo_builder.run.serve.background import log_follow
 from triton_repo_builder.run.serve.docker import (
     cleanup,
@@ -23,7 +24,6 @@ from triton_repo_builder.run.serve.docker import (
 )
 from triton_repo_builder.run.serve.docker.processes import ContainerStubProcesses
 from triton_repo_builder.run.serve.embedded import install
-from triton_repo_builder.run.serve.engine import ContainerOptions
 from triton_repo_builder.run.serve.processes import shared_memory
 
 MEBI = 1 << 20

@@ -13,8 +13,8 @@ import pytest
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.repository.journal import staging
 from triton_repo_builder.run.client import Urls
+from triton_repo_builder.run.options import ServeOptions
 from triton_repo_builder.run.serve import restarts
-from triton_repo_builder.run.serve.engine import ServeOptions
 
 READY, UNLOADED, FAILED = ("READY", ""), ("UNAVAILABLE", "unloaded"), ("UNAVAILABLE", "boom")
 REFUSED = TrbError(Code.MODEL_FAILED, "ended: cannot be loaded")

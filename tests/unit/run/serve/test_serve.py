@@ -25,9 +25,10 @@ from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.repository.interface import Endpoint, Tensor
 from triton_repo_builder.run import serve
 from triton_repo_builder.run.codegen import snippets
+from triton_repo_builder.run.options import ServeOptions
 from triton_repo_builder.run.serve.background import registry
 from triton_repo_builder.run.serve.embedded import engine, install, supervisor
-from triton_repo_builder.run.serve.engine import Failure, ServeOptions
+from triton_repo_builder.run.serve.engine import Failure
 from triton_repo_builder.run.serve.loading import failure_causes, select, start
 from triton_repo_builder.run.serve.processes import ports, proc, stubs
 
@@ -500,7 +501,7 @@ def test_an_engine_of_another_name() -> None:
 
 def test_command_line_listens_here_only() -> None:
     at = ports.Ports(http=1, grpc=2, metrics=3)
-    options = ServeOptions(log_verbose=1, extra=("--buffer-manager-thread-count=2",))
+    options = ServeOptions(verbose=True, extra=("--buffer-manager-thread-count=2",))
     argv = engine.arguments(Path("/bin/t"), "/r", Path("/b"), options, at)
     assert argv[0] == "/bin/t"
     for word in ("--http-address=127.0.0.1", "--grpc-address=127.0.0.1", "--metrics-address=127.0.0.1"):

@@ -14,9 +14,10 @@ from triton_repo_builder.repository.interface import Endpoint, Tensor
 from triton_repo_builder.run.client import HttpClient
 from triton_repo_builder.run.client.codec import Array
 from triton_repo_builder.run.client.grpc import GrpcClient
+from triton_repo_builder.run.options import SmokeOptions
 from triton_repo_builder.run.smoke import concurrent
 from triton_repo_builder.run.smoke.report import Status
-from triton_repo_builder.run.smoke.session import Options, Session, Subject
+from triton_repo_builder.run.smoke.session import Session, Subject
 
 ONE = np.ones(1, dtype=np.float32)
 
@@ -43,7 +44,9 @@ def test_every_row_must_be_counted_once(error: int, status: Status, monkeypatch:
     monkeypatch.setattr(concurrent, "LATE", 0.0)
     server = Server(error)
     session = Session(
-        http=cast(HttpClient, server), grpc=cast(GrpcClient, server), options=Options(clients=1, requests=4)
+        http=cast(HttpClient, server),
+        grpc=cast(GrpcClient, server),
+        options=SmokeOptions(clients=1, requests=4),
     )
     x, y = (cases.record(name, "FP32", ONE) for name in "XY")
     file = CaseFile(

@@ -16,9 +16,10 @@ from triton_repo_builder.base import releases
 from triton_repo_builder.repository.interface import Endpoint, Tensor
 from triton_repo_builder.run.client import REFUSED, HttpClient, RequestFailed
 from triton_repo_builder.run.client.grpc import GrpcClient
+from triton_repo_builder.run.options import SmokeOptions
 from triton_repo_builder.run.smoke import malformed
 from triton_repo_builder.run.smoke.report import Check, Status
-from triton_repo_builder.run.smoke.session import JSON, Options, Session, Subject
+from triton_repo_builder.run.smoke.session import JSON, Session, Subject
 
 TEXTS = {
     "2.51.0": "Unable to parse 'data': Shape does not match true shape of 'data' field",
@@ -101,7 +102,7 @@ def triton(
     try:
         http = HttpClient(f"http://127.0.0.1:{server.server_port}", 10)
         release = releases.of_server(http.version())
-        yield Session(http=http, grpc=cast(GrpcClient, Grpc()), options=Options(), release=release)
+        yield Session(http=http, grpc=cast(GrpcClient, Grpc()), options=SmokeOptions(), release=release)
     finally:
         server.shutdown()
         thread.join()

@@ -13,8 +13,8 @@ import numpy as np
 
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.text import counted
-from triton_repo_builder.measure.bench.options import Options
 from triton_repo_builder.measure.bench.target import Target
+from triton_repo_builder.measure.options import BenchOptions
 from triton_repo_builder.repository import cases
 from triton_repo_builder.run.client import NOT_IN_JSON, RequestFailed, sample_inputs
 from triton_repo_builder.run.client.codec import Array, encode_binary, encode_json
@@ -59,7 +59,7 @@ def takes_text(target: Target) -> bool:
     return _accepted(target, text_inputs(target, (probe,), 1)[0])
 
 
-def check_kind(target: Target, options: Options) -> None:
+def check_kind(target: Target, options: BenchOptions) -> None:
     """Raise ``TrbError`` on options that choose texts if none of them would be sent."""
     chosen = {
         "--corpus": options.corpus is not None,

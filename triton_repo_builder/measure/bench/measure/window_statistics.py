@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from triton_repo_builder.measure.bench.load.messages import OK, Chunk
-from triton_repo_builder.measure.bench.options import OPEN, SETTLED
+from triton_repo_builder.measure.bench.options import OPEN
 from triton_repo_builder.measure.bench.report.report import Latency, Window
+from triton_repo_builder.measure.options import SETTLED
 
 Floats = npt.NDArray[np.float64]
 Kinds = npt.NDArray[np.int64]

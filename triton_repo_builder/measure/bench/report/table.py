@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from triton_repo_builder.measure.bench.load.messages import OVERRUN, TIMEOUT
-from triton_repo_builder.measure.bench.options import SETTLED
 from triton_repo_builder.measure.bench.report.report import (
     BenchReport,
     Level,
     Ratio,
 )
+from triton_repo_builder.measure.options import SETTLED
 
 NOISE = 0.15
 """Share of the machine that other programs may use before a reader should know."""

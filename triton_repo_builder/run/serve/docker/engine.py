@@ -11,6 +11,7 @@ from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.repository import Repository
 from triton_repo_builder.run.client import Urls
 from triton_repo_builder.run.client.values import LOOPBACK
+from triton_repo_builder.run.options import ServeOptions
 from triton_repo_builder.run.serve.docker import (
     daemon,
     errors,
@@ -20,9 +21,10 @@ from triton_repo_builder.run.serve.docker import (
 )
 from triton_repo_builder.run.serve.docker.cleanup import Cleanup
 from triton_repo_builder.run.serve.docker.handle import ContainerServer
-from triton_repo_builder.run.serve.engine import Progress, ServeOptions
+from triton_repo_builder.run.serve.engine import Progress
 from triton_repo_builder.run.serve.loading import start as loading_start
 from triton_repo_builder.run.serve.loading.select import Targets
+from triton_repo_builder.run.serve.managed_server import LaunchedServer
 from triton_repo_builder.run.serve.processes import ports
 from triton_repo_builder.run.serve.processes.ports import DEFAULTS, Ports
 
@@ -80,17 +82,15 @@ def _launch(
     try:
         log = loading_start.log_file(options, cleanup.folder)
         container = _running(client, image, repo, options, devices, cleanup, tell)
-        server = ContainerServer(
-            client,
-            container,
-            cleanup,
-            _urls(container, options),
+        launched = LaunchedServer(
+            urls=_urls(container, options),
             log=log,
+            folder=cleanup.folder,
             endpoints=chosen.endpoints,
             about=_description(image, images.choose(options.container)),
-            exit_timeout=options.exit_timeout,
             key=options.admin_key,
         )
+        server = ContainerServer(client, container, cleanup, launched, exit_timeout=options.exit_timeout)
     except TrbError:
         cleanup.clear(client)
         raise

@@ -9,12 +9,11 @@ from contextlib import suppress
 from typing import IO, Any
 
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.run.client import Urls
 from triton_repo_builder.run.serve.docker import daemon
 from triton_repo_builder.run.serve.docker.cleanup import Cleanup
 from triton_repo_builder.run.serve.docker.processes import ContainerStubProcesses
 from triton_repo_builder.run.serve.docker.volume import MODELS
-from triton_repo_builder.run.serve.managed_server import Log, ManagedServer
+from triton_repo_builder.run.serve.managed_server import LaunchedServer, ManagedServer
 from triton_repo_builder.run.serve.processes import proc
 from triton_repo_builder.run.serve.processes.stubs import ProcessLister, StubProcesses
 
@@ -32,26 +31,15 @@ class ContainerServer(ManagedServer):
     engine = "docker"
 
     def __init__(
-        self,
-        client: Any,
-        container: Any,
-        cleanup: Cleanup,
-        urls: Urls,
-        *,
-        log: Log,
-        endpoints: tuple[str, ...],
-        about: str,
-        exit_timeout: int,
-        key: str,
+        self, client: Any, container: Any, cleanup: Cleanup, launched: LaunchedServer, *, exit_timeout: int
     ) -> None:
         pid = _local_pid(container)
         stubs: ProcessLister = ContainerStubProcesses(container, MODELS)
         if pid:
             # For processes of this machine /proc has more, and costs less than the daemon.
             stubs = StubProcesses(pid, MODELS)
-        super().__init__(urls, log=log, folder=cleanup.folder, endpoints=endpoints, stubs=stubs, key=key)
+        super().__init__(launched, stubs)
         self.pid = pid
-        self.about = about
         self.container = str(container.name)
         self._client = client
         self._docker = container

@@ -7,8 +7,9 @@ from typing import Any
 
 from triton_repo_builder.base import releases
 from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.run.options import ContainerOptions
 from triton_repo_builder.run.serve.docker import daemon
-from triton_repo_builder.run.serve.engine import ContainerOptions, Progress
+from triton_repo_builder.run.serve.engine import Progress
 
 OFFICIAL = "nvcr.io/nvidia/tritonserver:{release}-py3"
 SLIM = "trb-tritonserver"

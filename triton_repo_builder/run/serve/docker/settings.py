@@ -9,9 +9,9 @@ from typing import Any
 
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.repository import Repository
+from triton_repo_builder.run.options import ServeOptions
 from triton_repo_builder.run.serve import admin_apis
 from triton_repo_builder.run.serve.docker import cleanup, daemon, volume
-from triton_repo_builder.run.serve.engine import ServeOptions
 from triton_repo_builder.run.serve.processes import shared_memory
 from triton_repo_builder.run.serve.processes.ports import DEFAULTS
 
@@ -34,7 +34,7 @@ def command(options: ServeOptions) -> list[str]:
         "--model-control-mode=explicit",
         *(f"--{kind}-port={number}" for kind, number in DEFAULTS.items()),
         f"--exit-timeout-secs={options.exit_timeout}",
-        *([f"--log-verbose={options.log_verbose}"] if options.log_verbose else []),
+        *(["--log-verbose=1"] if options.verbose else []),
         *admin_apis.arguments(options),
         *options.extra,
     ]
@@ -117,8 +117,7 @@ def arguments(
         "command": command(options),
         "mounts": [daemon.mount(volume.MODELS, source, mount_kind)],
         "ports": {
-            f"{DEFAULTS[kind]}/tcp": (options.host, (DEFAULTS[kind] if number is None else number) or None)
-            for kind, number in numbers.items()
+            f"{DEFAULTS[kind]}/tcp": (options.host, number or None) for kind, number in numbers.items()
         },
         "shm_size": shared_memory.needed(repo),
         "ulimits": [daemon.ulimit(limit, value) for limit, value in limits.items()],

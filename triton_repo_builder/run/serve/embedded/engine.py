@@ -12,13 +12,15 @@ from triton_repo_builder.base import files, process
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.process import Process
 from triton_repo_builder.repository import Repository
+from triton_repo_builder.run.options import ServeOptions
 from triton_repo_builder.run.serve import admin_apis, workdir
 from triton_repo_builder.run.serve.embedded import install, supervisor
 from triton_repo_builder.run.serve.embedded.handle import EmbeddedServer
-from triton_repo_builder.run.serve.engine import Progress, ServeOptions
+from triton_repo_builder.run.serve.engine import Progress
 from triton_repo_builder.run.serve.loading import failure_causes
 from triton_repo_builder.run.serve.loading import start as loading_start
 from triton_repo_builder.run.serve.loading.select import Targets
+from triton_repo_builder.run.serve.managed_server import LaunchedServer
 from triton_repo_builder.run.serve.processes import ports
 from triton_repo_builder.run.serve.processes.ports import Ports
 from triton_repo_builder.run.serve.processes.stubs import StubProcesses, model_of_instance
@@ -68,7 +70,7 @@ def arguments(binary: Path, models: str, backends: Path, options: ServeOptions, 
         f"--metrics-address={options.host}",
         f"--metrics-port={at.metrics}",
         f"--exit-timeout-secs={options.exit_timeout}",
-        *([f"--log-verbose={options.log_verbose}"] if options.log_verbose else []),
+        *(["--log-verbose=1"] if options.verbose else []),
         *admin_apis.arguments(options),
         *(_absolute(option) for option in options.extra),
     ]
@@ -122,16 +124,16 @@ def _spawn(
             # In our folder, so that the downloads are removed however the server ends.
             env["TRITON_AWS_MOUNT_DIRECTORY"] = models
         pid = _run(child, server, env, log.path)
-        return EmbeddedServer(
-            child,
-            pid,
-            at.urls(options.host),
+        launched = LaunchedServer(
+            urls=at.urls(options.host),
             log=log,
             folder=folder,
             endpoints=chosen.endpoints,
-            stubs=StubProcesses(pid, models, model_of_instance(repo) if options.models_url else None),
+            about=install.description(),
             key=options.admin_key,
         )
+        stubs = StubProcesses(pid, models, model_of_instance(repo) if options.models_url else None)
+        return EmbeddedServer(child, pid, launched, stubs)
     except BaseException as error:
         # Its supervisor stops it and removes the folder.
         process.release(child)

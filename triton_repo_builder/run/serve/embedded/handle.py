@@ -5,13 +5,10 @@ from __future__ import annotations
 import signal
 import time
 from contextlib import suppress
-from pathlib import Path
 
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.process import Process
-from triton_repo_builder.run.client import Urls
-from triton_repo_builder.run.serve.embedded import install
-from triton_repo_builder.run.serve.managed_server import Log, ManagedServer
+from triton_repo_builder.run.serve.managed_server import LaunchedServer, ManagedServer
 from triton_repo_builder.run.serve.processes.stubs import StubProcesses
 
 HURRY = 1.0
@@ -23,22 +20,10 @@ class EmbeddedServer(ManagedServer):
 
     engine = "embedded"
 
-    def __init__(
-        self,
-        supervisor: Process,
-        pid: int,
-        urls: Urls,
-        *,
-        log: Log,
-        folder: Path,
-        endpoints: tuple[str, ...],
-        stubs: StubProcesses,
-        key: str,
-    ) -> None:
-        super().__init__(urls, log=log, folder=folder, endpoints=endpoints, stubs=stubs, key=key)
+    def __init__(self, supervisor: Process, pid: int, launched: LaunchedServer, stubs: StubProcesses) -> None:
+        super().__init__(launched, stubs)
         self._supervisor = supervisor
         self.pid = pid
-        self.about = install.description()
 
     def alive(self) -> bool:
         """Whether the server runs."""

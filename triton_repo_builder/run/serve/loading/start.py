@@ -18,7 +18,8 @@ from triton_repo_builder import repository
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.repository import Repository
 from triton_repo_builder.run.client import HttpClient
-from triton_repo_builder.run.serve.engine import Failure, Progress, ServeOptions
+from triton_repo_builder.run.options import ServeOptions
+from triton_repo_builder.run.serve.engine import Failure, Progress
 from triton_repo_builder.run.serve.loading import (
     failure_causes,
     load_models,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.run.client import Urls
-from triton_repo_builder.run.serve.engine import ServeOptions
+from triton_repo_builder.run.options import ServeOptions
 from triton_repo_builder.run.serve.processes import proc
 
 DEFAULTS = {"http": 8000, "grpc": 8001, "metrics": 8002}
@@ -41,15 +41,14 @@ def choose(options: ServeOptions) -> Ports:
     numbers = {}
     with contextlib.ExitStack() as held:
         for kind, number in requested.items():
-            used = held.enter_context(_bind(options.host, kind, DEFAULTS[kind] if number is None else number))
+            used = held.enter_context(_bind(options.host, kind, number))
             numbers[kind] = int(used.getsockname()[1])
     return Ports(**numbers)
 
 
-def _check_distinct(requested: dict[str, int | None]) -> None:
+def _check_distinct(requested: dict[str, int]) -> None:
     used: dict[int, str] = {}
-    for kind, number in requested.items():
-        port = DEFAULTS[kind] if number is None else number
+    for kind, port in requested.items():
         if port and port in used:
             raise TrbError(
                 Code.PORT_BUSY,

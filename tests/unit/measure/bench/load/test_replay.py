@@ -10,8 +10,9 @@ from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.measure.bench.level import shares
 from triton_repo_builder.measure.bench.load import replay
 from triton_repo_builder.measure.bench.load.requests import encode, text_inputs
-from triton_repo_builder.measure.bench.options import Options, Shape, check, shapes
+from triton_repo_builder.measure.bench.options import Shape, check, shapes
 from triton_repo_builder.measure.bench.prepare import Prepared
+from triton_repo_builder.measure.options import BenchOptions
 
 LINES = (
     '{"at": 12.5, "text": "b"}',
@@ -89,7 +90,7 @@ def test_marks_and_line_ends_of_windows_and_within_texts(tmp_path: Path) -> None
 
 def test_the_processes_share_the_log_and_every_request_has_its_text(tmp_path: Path) -> None:
     file = written(tmp_path, *LINES)
-    options = Options(replay=file, concurrency=(), processes=2)
+    options = BenchOptions(replay=file, concurrency=(), processes=2)
     (shape,) = shapes(options)
     assert shape == Shape(protocol="grpc", mode="open", rate=0.75)
     log = replay.read(file)
@@ -104,5 +105,5 @@ def test_the_processes_share_the_log_and_every_request_has_its_text(tmp_path: Pa
 def test_a_log_excludes_other_loads(tmp_path: Path) -> None:
     for other in ({"rates": (5.0,)}, {"lengths": (8,)}, {"fixed": "a"}, {"rows": 2}):
         with pytest.raises(TrbError) as caught:
-            check(Options(replay=written(tmp_path, *LINES), **{"concurrency": (), **other}))  # type: ignore[arg-type]
+            check(BenchOptions(replay=written(tmp_path, *LINES), **{"concurrency": (), **other}))  # type: ignore[arg-type]
         assert caught.value.code is Code.USAGE

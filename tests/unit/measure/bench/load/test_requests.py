@@ -15,11 +15,8 @@ from triton_repo_builder.base.dtypes import pattern
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.measure.bench.level import shares
 from triton_repo_builder.measure.bench.load import requests as load_requests
-from triton_repo_builder.measure.bench.options import (
-    Options,
-    Shape,
-    processes,
-)
+from triton_repo_builder.measure.bench.options import Shape, processes
+from triton_repo_builder.measure.options import BenchOptions
 from triton_repo_builder.repository.cases import (
     Case,
     CaseFile,
@@ -109,7 +106,7 @@ def test_rows_must_fit_the_endpoint() -> None:
 
 def test_clients_and_rates_are_shared_out() -> None:
     made = load_requests.Payload(address="x", bodies=(b"a",) * 10, headers=({},) * 10)
-    options = Options(processes=3, in_flight=9)
+    options = BenchOptions(processes=3, in_flight=9)
     closed = shares(Shape(protocol="http-binary", mode="closed", concurrency=7), made, options)
     assert [load.clients for load in closed] == [3, 2, 2]
     assert [load.first for load in closed] == [0, 3, 6]
@@ -129,20 +126,20 @@ def test_what_is_not_read_cannot_be_chosen(changes: dict[str, Any]) -> None:
     (name,) = changes
     for one in (target(FIXED), target(TEXT, golden=golden("one")), target(OPEN, TEXT, golden=golden("one"))):
         with pytest.raises(TrbError, match=f"--{name}") as raised:
-            load_requests.check_kind(one, Options(**changes))
+            load_requests.check_kind(one, BenchOptions(**changes))
         assert (raised.value.code, raised.value.where) == (Code.USAGE, "a model")
         assert raised.value.remedy == f"leave --{name} out"
     if name != "lengths":
         with pytest.raises(TrbError, match="benchmarked with tensors made from its metadata"):
-            load_requests.check_kind(target(OPEN), Options(**changes))
+            load_requests.check_kind(target(OPEN), BenchOptions(**changes))
 
 
 def test_a_length_needs_an_open_axis_beside_the_batch() -> None:
     assert load_requests.open_axes(target(OPEN))
     assert not load_requests.open_axes(target(FIXED)), "the first axis is the batch"
     assert load_requests.open_axes(target(FIXED, batch=0))
-    load_requests.check_kind(target(OPEN, golden=golden("one")), Options(lengths=(16,)))
-    load_requests.check_kind(target(FIXED), Options())
+    load_requests.check_kind(target(OPEN, golden=golden("one")), BenchOptions(lengths=(16,)))
+    load_requests.check_kind(target(FIXED), BenchOptions())
 
 
 def test_what_is_sent_has_one_digest_however_it_travels() -> None:

@@ -1,4 +1,4 @@
-"""Types of build options: each class reads a flag's text or a value of trb.toml, and checks it."""
+"""Kinds of values of an option: each class reads a flag's text or a value of trb.toml, and checks it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,16 @@ LONGEST_DELAY = 10_000_000
 LONGEST_TEXT = 1000
 """Characters of a number: no decimal holds any length."""
 _UNITS = {"us": 1, "µs": 1, "ms": 1_000, "s": 1_000_000}
+LIMIT = 1_000_000_000
+LONGEST = 30 * 86_400
+"""Seconds. A longer time is a typing error."""
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "": 1.0}
 
 
 class InvalidValue(ValueError):
-    """The fault of a value, and the remedy; ``options.py`` adds the option's name."""
+    """An invalid value, with a remedy; the caller adds the option's name."""
 
-    def __init__(self, message: str, remedy: str) -> None:
+    def __init__(self, message: str, remedy: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.remedy = remedy
@@ -55,6 +59,17 @@ class Text(Value):
 
     suggestions: tuple[str, ...] = ()
     """Offered by tab completion; which of them fit the model, its task checks."""
+
+
+@dataclass(frozen=True)
+class Filled(Value):
+    """Text that is not empty, as an unset shell variable would be."""
+
+    def parse(self, text: str) -> str:
+        """The text."""
+        if not text:
+            raise InvalidValue("it is empty (a shell variable that is not set?)")
+        return text
 
 
 @dataclass(frozen=True)
@@ -109,6 +124,70 @@ class Number(Value):
 
 
 @dataclass(frozen=True)
+class Real(Value):
+    """A number in a range."""
+
+    least: float | None = None
+    most: float | None = None
+    above: bool = False
+    """``least`` itself is not in the range."""
+    expected: ClassVar[str] = "number"
+
+
+@dataclass(frozen=True)
+class Numbers(Value):
+    """One or more numbers above 0 and below ``LIMIT``, such as ``1,4,16``."""
+
+    kind: type[int] | type[float]
+    expected: ClassVar[str] = "numbers"
+
+    def parse(self, text: str) -> tuple[float, ...]:
+        """The numbers in their order, each once."""
+        try:
+            numbers = tuple(dict.fromkeys(self.kind(part) for part in text.split(",")))
+        except ValueError:
+            numbers = ()
+        if not numbers or not all(0 < number < LIMIT for number in numbers):
+            raise InvalidValue(f"'{text}' is not a list of numbers above 0 and below {LIMIT:,}, like 1,4,16")
+        return numbers
+
+
+@dataclass(frozen=True)
+class Words(Value):
+    """Words separated by commas."""
+
+    expected: ClassVar[str] = "words"
+
+    def parse(self, text: str) -> tuple[str, ...]:
+        """The words in their order, each once."""
+        return tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+
+
+@dataclass(frozen=True)
+class Names(Value):
+    """A text for each time that the flag is there."""
+
+    repeatable: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class Seconds(Value):
+    """``2s``, ``500ms``, ``1m``; a bare number is seconds."""
+
+    expected: ClassVar[str] = "time"
+
+    def parse(self, text: str) -> float:
+        """Seconds."""
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|)", text.strip())
+        if not match:
+            raise InvalidValue(f"'{text}' is not a time like 2s or 500ms")
+        seconds = float(match[1]) * _SECONDS[match[2]]
+        if seconds > LONGEST:
+            raise InvalidValue(f"'{text:.40}' is longer than 30 days")
+        return seconds
+
+
+@dataclass(frozen=True)
 class Share(Value):
     """A number from 0 to 1."""
 
@@ -156,9 +235,17 @@ class Switch(Value):
 
 
 @dataclass(frozen=True)
+class Off(Switch):
+    """Yes, unless the flag is there: ``--no-cases``."""
+
+
+@dataclass(frozen=True)
 class FilePath(Value):
     """A path; in trb.toml relative to that file."""
 
+    file: bool = True
+    folder: bool = True
+    exists: bool = False
     expected: ClassVar[str] = "path"
 
     def from_toml(self, value: Any, folder: Path) -> Path:
