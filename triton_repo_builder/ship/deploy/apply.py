@@ -19,7 +19,7 @@ from triton_repo_builder.base.text import counted
 from triton_repo_builder.produce.write import install, ownership
 from triton_repo_builder.repository import integrity
 from triton_repo_builder.repository.integrity import Altered, Disagreement
-from triton_repo_builder.repository.journal import between, recovery, staging
+from triton_repo_builder.repository.journal import between, record, recovery, staging
 from triton_repo_builder.run import smoke
 from triton_repo_builder.run.client import HttpClient, RequestFailed
 from triton_repo_builder.run.serve.loading import load_unload
@@ -182,10 +182,10 @@ def _outcomes(transition: Transition, found: Sequence[Drift]) -> tuple[Outcome, 
     except BaseException:  # Ctrl-C, SIGTERM, a full disk: what failed of a single endpoint is an outcome
         transition.take_back()
         if not transition.changed:  # all of it went back
-            between.unmark(transition.stage)
+            record.end(transition.stage)
         raise
     if not transition.stuck:
-        between.unmark(transition.stage)
+        record.end(transition.stage)
     return outcomes
 
 
