@@ -25,7 +25,7 @@ from triton_repo_builder.run.client import HttpClient, RequestFailed
 from triton_repo_builder.run.serve.loading import load_unload
 from triton_repo_builder.ship.deploy import drift
 from triton_repo_builder.ship.deploy.drift import Action, Drift
-from triton_repo_builder.ship.deploy.stage import Side
+from triton_repo_builder.ship.deploy.stage import RepositoryState
 from triton_repo_builder.ship.deploy.transition import Options, Tell, Transition
 
 
@@ -127,18 +127,18 @@ def run(revision: Path, root: Path, urls: smoke.Urls, options: Options, tell: Te
     with staging.exclusive(root), staging.staging(root) as held:
         for line in recovery.recover(root, write=not options.dry_run):
             tell(line)
-        have = _side(root)
-        want = _side(revision) if repository.read_manifest(revision) is not None else None
-        if want is None or not want.manifest.endpoints:
+        current = _side(root)
+        target = _side(revision) if repository.read_manifest(revision) is not None else None
+        if target is None or not target.manifest.endpoints:
             raise TrbError(
                 Code.REPOSITORY_UNREADABLE,
                 "has no endpoint that trb built",
                 where=str(revision),
                 remedy="name a folder, URL or commit that trb build made",
             )
-        _prove(revision, want)
-        have = replace(have, state=install.linked(have.state, held))
-        found = drift.compare(have, want, root, HttpClient(urls.http, 10), load_unload.find(urls.http))
+        _prove(revision, target)
+        current = replace(current, state=install.linked(current.state, held))
+        found = drift.compare(current, target, root, HttpClient(urls.http, 10), load_unload.find(urls.http))
         if options.dry_run:
             return Applied(folder=str(root), outcomes=tuple(Outcome(drift=each) for each in found))
         if any(found):
@@ -148,8 +148,8 @@ def run(revision: Path, root: Path, urls: smoke.Urls, options: Options, tell: Te
         transition = Transition(
             root=root,
             revision=revision,
-            have=have,
-            want=want,
+            current=current,
+            target=target,
             urls=urls,
             options=options,
             tell=tell,
@@ -159,25 +159,25 @@ def run(revision: Path, root: Path, urls: smoke.Urls, options: Options, tell: Te
         return Applied(folder=str(root), outcomes=outcomes)
 
 
-def _prove(revision: Path, want: Side) -> None:
+def _prove(revision: Path, target: RepositoryState) -> None:
     """Raise DIGEST_MISMATCH if the revision is not as it was built: by the bytes that were read of it."""
-    recorded, state = want.manifest.files, want.state
+    recorded, state = target.manifest.files, target.state
     altered: tuple[Altered | Disagreement, ...] = tuple(
         Altered(path=path, missing=path not in state)
         for path, record in sorted(recorded.items())
         if path not in state or state[path].record.sha256 != record.sha256
     )
-    if found := altered or tuple(integrity.disagreements(revision, want.manifest)):
+    if found := altered or tuple(integrity.disagreements(revision, target.manifest)):
         raise integrity.not_as_built(found, str(revision))
 
 
 def _outcomes(transition: Transition, found: Sequence[Drift]) -> tuple[Outcome, ...]:
     """Every endpoint. Each marks the folder before it changes it; the mark goes when the last one is done."""
-    root, want = transition.root, transition.want
+    root, target = transition.root, transition.target
     try:
         outcomes = tuple(_outcome(transition, each) for each in found)
         if not any(outcome.error for outcome in outcomes):
-            install.install(root, {}, {}, (), want.manifest)
+            install.install(root, {}, {}, (), target.manifest)
             between.clear(root)
     except BaseException:  # Ctrl-C, SIGTERM, a full disk: what failed of a single endpoint is an outcome
         transition.take_back()
@@ -216,6 +216,6 @@ def _unanswered(transition: Transition, error: RequestFailed | OSError) -> TrbEr
     )
 
 
-def _side(root: Path) -> Side:
+def _side(root: Path) -> RepositoryState:
     manifest = ownership.previous(root)
-    return Side(manifest=manifest, state=install.read(root, manifest.files))
+    return RepositoryState(manifest=manifest, state=install.read(root, manifest.files))

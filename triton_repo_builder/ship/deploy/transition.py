@@ -19,7 +19,7 @@ from triton_repo_builder.run.serve.loading import clear_failed
 from triton_repo_builder.run.serve.loading.load_unload import Hung, Loader
 from triton_repo_builder.ship.deploy import live, preflight, stages
 from triton_repo_builder.ship.deploy.drift import Action, Drift
-from triton_repo_builder.ship.deploy.stage import Side, Stage
+from triton_repo_builder.ship.deploy.stage import Change, RepositoryState, Stage
 
 Tell = Callable[[str], None]
 
@@ -44,8 +44,8 @@ class Transition:
         *,
         root: Path,
         revision: Path,
-        have: Side,
-        want: Side,
+        current: RepositoryState,
+        target: RepositoryState,
         urls: smoke.Urls,
         options: Options,
         tell: Tell,
@@ -53,21 +53,21 @@ class Transition:
     ) -> None:
         self.stage = stage
         """Where a mark says that an endpoint is between two states (``repository/journal/between.py``)."""
-        self.root, self.revision, self.have, self.want = root, revision, have, want
+        self.root, self.revision, self.current, self.target = root, revision, current, target
         self.urls, self.options, self.tell = urls, options, tell
         self.http = HttpClient(urls.http, 10)
         self.loader = Loader(urls.http)
-        self.manifest = have.manifest
+        self.manifest = current.manifest
         self.changed = False
         """Whether an endpoint is as the revision says, and was not before."""
         self.stuck: set[str] = set()
         """Endpoints that are between two states, and could not go back."""
         before = root / MANIFEST
         self._whole = [
-            want.manifest.to_text(),
+            target.manifest.to_text(),
             *([files.read_text(before)] if before.is_file() else ()),
         ]
-        self._original = have.manifest
+        self._original = current.manifest
         self._done: list[tuple[str, list[Stage], Collection[str]]] = []
         """Endpoints that are as the revision says, with the states that led there."""
         self._there: Stage | None = None
@@ -78,25 +78,28 @@ class Transition:
     def apply(self, found: Drift) -> None:
         """One endpoint: to what the revision says, or back to what it was. Raises ``TrbError``."""
         name = found.endpoint
-        if name not in self.want.manifest.endpoints and name not in self.have.manifest.endpoints:
+        if name not in self.target.manifest.endpoints and name not in self.current.manifest.endpoints:
             self._unload((name,))
             return
         models = self._models(name)
         own = self._check_files(name, models)
-        listed = self._stages(found, models)
+        change = Change(current=self.current, target=self.target, name=name, models=models)
+        listed = self._stages(found, change)
         if stuck := self.loader.loading(models):
             raise _failed(name, f"the server still loads {stuck}", live.RESTART)
-        if self.options.preflight and name in self.want.manifest.endpoints:
+        if self.options.preflight and name in self.target.manifest.endpoints:
             self._preflight(name)
-        current = stages.first(self.have, name, models)
-        self._walk(name, [current, *listed], own)
-        self._done.append((name, [current, *listed], own))
-        self.have = replace(
-            self.have,
+        first = stages.first(change)
+        self._walk(name, [first, *listed], own)
+        self._done.append((name, [first, *listed], own))
+        self.current = replace(
+            self.current,
             manifest=self.manifest,
             state={
                 **{
-                    path: piece for path, piece in self.have.state.items() if path.split("/")[0] not in models
+                    path: piece
+                    for path, piece in self.current.state.items()
+                    if path.split("/")[0] not in models
                 },
                 **listed[-1].state,
             },
@@ -127,12 +130,12 @@ class Transition:
 
     def _models(self, name: str) -> frozenset[str]:
         """The model folders that change with an endpoint: not those that only others need."""
-        old, new = (side.manifest.endpoints.get(name) for side in (self.have, self.want))
+        old, new = (side.manifest.endpoints.get(name) for side in (self.current, self.target))
         needed = {
             model
-            for manifest in (self.manifest, self.want.manifest)
+            for manifest in (self.manifest, self.target.manifest)
             for other, entry in manifest.endpoints.items()
-            if other != name and (other in self.want.manifest.endpoints or manifest is self.manifest)
+            if other != name and (other in self.target.manifest.endpoints or manifest is self.manifest)
             for model in _all_models(entry)
         }
         mine = set(_all_models(old)) if old else set()
@@ -140,12 +143,12 @@ class Transition:
 
     def _check_files(self, name: str, models: Collection[str]) -> tuple[str, ...]:
         """The user's own files, which stay. Raises if one is in the way, or one of trb's was edited."""
-        recorded = self.have.manifest.files
+        recorded = self.current.manifest.files
         foreign = install.foreign(self.root, models, recorded)
-        wanted = self.want.state
+        wanted = self.target.state
         edited = [
             path
-            for path, piece in install.below(self.have.state, models).items()
+            for path, piece in install.below(self.current.state, models).items()
             if piece.record.sha256 != recorded[path].sha256
             and not (path in wanted and wanted[path].record.sha256 == piece.record.sha256)
         ]
@@ -155,17 +158,15 @@ class Transition:
             raise ownership.edited_error(edited, self.root, remedy, foreign=in_the_way)
         return tuple(path for path in foreign if path not in in_the_way)
 
-    def _stages(self, found: Drift, models: Collection[str]) -> list[Stage]:
-        name = found.endpoint
-        if name not in self.want.manifest.endpoints:
-            return stages.removing(self.have, name, models)
+    def _stages(self, found: Drift, change: Change) -> list[Stage]:
+        if found.endpoint not in self.target.manifest.endpoints:
+            return stages.removing(change)
         if found.action is Action.LOAD:
-            return stages.loading(self.have, self.want, name, models)
-        used = [
-            number for side in (self.have, self.want) for model in models for number in side.numbers(model)
-        ]
+            return stages.loading(change)
+        sides = (change.current, change.target)
+        used = [number for side in sides for model in change.models for number in side.numbers(model)]
         free = max((*used, *(n for numbers in self._loaded().values() for n in numbers))) + 1
-        return stages.changing(self.have, self.want, name, models, free, interrupt=self.options.interrupt)
+        return stages.changing(replace(change, free=free), interrupt=self.options.interrupt)
 
     def _preflight(self, name: str) -> None:
         self.tell(f"{name}: preflight on a server of its own")
@@ -291,7 +292,7 @@ class Transition:
             endpoints[name] = after.entry
         others = {path: r for path, r in self.manifest.files.items() if path.split("/")[0] not in models}
         files = {**others, **{path: piece.record for path, piece in after.state.items()}}
-        return Manifest(endpoints=endpoints, files=files, generator=self.want.manifest.generator)
+        return Manifest(endpoints=endpoints, files=files, generator=self.target.manifest.generator)
 
     def _load(self, model: str) -> str:
         self.loads += 1
