@@ -33,9 +33,8 @@ def staging(output: Path, *, how: str = "", kept: str = "the repository is uncha
     """An empty folder beside ``output``, removed at the end; file system errors become ``TrbError``.
 
     ``how`` the user may choose another ``output``, and what is ``kept``: each command has its own words. The
-    folder is
-    inside ``output`` if that is a mounted volume: nothing can be renamed across its border.
-    What a killed process left there is removed first.
+    folder is inside ``output`` if that is a mounted volume: nothing can be renamed across its border.
+    Folders of killed processes are removed first.
     """
     parent, prefix = _place(output)
     folder = None
@@ -159,7 +158,7 @@ def temporary(kind: str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def filling() -> Iterator[None]:
-    """What fills a ``temporary`` folder: a full disk becomes ``TrbError`` DISK_FULL, by its name."""
+    """Fill a ``temporary`` folder: a full disk becomes ``TrbError`` DISK_FULL, by its name."""
     try:
         yield
     except OSError as error:

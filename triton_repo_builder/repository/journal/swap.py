@@ -45,7 +45,7 @@ class Swap:
         )
 
     def run(self) -> None:
-        """All renames, in order. Raises ``OSError`` wherever one fails."""
+        """All renames, in order. Raises ``OSError`` if one fails."""
         (self.stage / OLD).mkdir()
         if not self._is_whole():
             self.root.mkdir(parents=True, exist_ok=True)
@@ -144,7 +144,7 @@ def _swap(stage: Path, root: Path, names: Sequence[tuple[str, Path]], *, created
 
 
 def _fingerprint(place: Path) -> str:
-    """Of all names, sizes and times below: an edit changes one of them, also of a file with two names."""
+    """A digest of all names, sizes and times below: an edit changes one of them, also for a hard link."""
     listed: list[tuple[str, int, int]] = []
     for path in sorted([place, *place.rglob("*")]):
         if "__pycache__" in path.parts:

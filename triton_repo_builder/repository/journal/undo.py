@@ -69,9 +69,9 @@ class Edit:
 def undoable(root: Path, contents: Mapping[str, Collection[bytes | None]]) -> Iterator[Keep]:
     """Change these files, each to one of the contents (None: no file), all of them or none.
 
-    Yield a ``keep`` callback. Changes become permanent when it is called, by whoever has more to take back
-    than files if that fails; otherwise at exit. Raises ``TrbError`` DISK_FULL or OUTPUT_NOT_WRITABLE; then
-    the files are as they were.
+    Yield a ``keep`` callback. Changes become permanent when it is called, or at exit: a caller that has more
+    than files to take back calls it where a failure can still be handled. Raises ``TrbError`` DISK_FULL or
+    OUTPUT_NOT_WRITABLE; then the files are as they were.
     """
     for path in contents:
         transfer.check_inside(path, str(root), root)

@@ -25,18 +25,19 @@ from triton_repo_builder.run.client import HttpClient, RequestFailed
 from triton_repo_builder.run.serve.loading import load_unload
 from triton_repo_builder.ship.deploy import drift
 from triton_repo_builder.ship.deploy.drift import Action, Drift
+from triton_repo_builder.ship.deploy.engine import Tell
 from triton_repo_builder.ship.deploy.stage import RepositoryState
-from triton_repo_builder.ship.deploy.transition import Options, Tell, Transition
+from triton_repo_builder.ship.deploy.transition import Options, Transition
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What became of one endpoint."""
+    """The outcome of one endpoint."""
 
     drift: Drift
     error: TrbError | None = None
     loads: int = 0
-    """Loads that were asked of the server, those of a way back included."""
+    """Load requests to the server, also on the way back."""
 
     def to_json(self) -> dict[str, Any]:
         """For a program."""
@@ -47,7 +48,7 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Applied:
-    """What became of a revision."""
+    """The outcome of a revision."""
 
     folder: str
     outcomes: tuple[Outcome, ...]
@@ -91,12 +92,12 @@ def error(applied: Applied) -> TrbError:
 def folder(url: str, to: Path | None) -> Path:
     """The folder that the server at ``url`` reads its models from. Raises ``TrbError`` UNREACHABLE, USAGE."""
     server = load_unload.find(url)
-    known = server.repository.path if server.repository.models else None
+    served_from = server.repository.path if server.repository.models else None
     if to is not None:
-        if known is not None and to.is_dir() and known.resolve() != to.resolve():
+        if served_from is not None and to.is_dir() and served_from.resolve() != to.resolve():
             raise TrbError(
                 Code.USAGE,
-                f"the server reads its models from {known}",
+                f"the server reads its models from {served_from}",
                 where=str(to),
                 remedy="leave --to out, or name that folder",
             )
@@ -108,14 +109,14 @@ def folder(url: str, to: Path | None) -> Path:
                 remedy="name the folder that the server reads",
             )
         return to
-    if known is None:
+    if served_from is None:
         raise TrbError(
             Code.USAGE,
             "the folder that this server reads its models from cannot be found out from here",
             where=server.base,
             remedy="name it with --to FOLDER",
         )
-    return known
+    return served_from
 
 
 def run(revision: Path, root: Path, urls: smoke.Urls, options: Options, tell: Tell) -> Applied:

@@ -32,12 +32,12 @@ def states(change: Change) -> list[Stage]:
         model: change.new[model] if change.new[model] != change.old[model] else change.free
         for model in change.changed
     }
-    again = tuple(model for model in change.changed if numbers[model] != change.new[model])
+    renumbered = tuple(model for model in change.changed if numbers[model] != change.new[model])
     listed = [_pin(change)]
     listed.append(_beside(change, listed[-1], numbers))
     listed.append(_switch(change, listed[-1], numbers))
-    if again:
-        listed.append(_number(change, listed[-1], {model: numbers[model] for model in again}))
+    if renumbered:
+        listed.append(_number(change, listed[-1], {model: numbers[model] for model in renumbered}))
         listed.append(_settle(change, listed[-1]))
     loads = (*change.changed, change.name)
     return [*listed, change.final("the old is unloaded", loads=loads, proven=False)]
@@ -88,8 +88,8 @@ def _switch(change: Change, before: Stage, numbers: Mapping[str, int]) -> Stage:
 
 def _number(change: Change, before: Stage, numbers: Mapping[str, int]) -> Stage:
     """Steps that run under a free number, under the revision's number as well."""
-    new, again = change.new, tuple(numbers)
-    state = _without(before, again)
+    new, renumbered = change.new, tuple(numbers)
+    state = _without(before, renumbered)
     for model, taken in numbers.items():
         state |= {
             **_front(change.target, model, (new[model], taken)),
@@ -98,9 +98,9 @@ def _number(change: Change, before: Stage, numbers: Mapping[str, int]) -> Stage:
         }
     return replace(
         before,
-        about="; ".join(f"{model}: version {new[model]}" for model in again),
+        about="; ".join(f"{model}: version {new[model]}" for model in renumbered),
         state=state,
-        loads=again,
+        loads=renumbered,
         expected={model: tuple(sorted((new[model], taken))) for model, taken in numbers.items()},
         proven=False,
     )

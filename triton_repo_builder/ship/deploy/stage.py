@@ -98,7 +98,7 @@ class RepositoryState:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """An endpoint on its way from the state of the served folder to that of a revision."""
+    """An endpoint on its way from the served folder's state to a revision's."""
 
     current: RepositoryState
     target: RepositoryState

@@ -18,7 +18,7 @@ _TENSORS = ("input", "output", "max_batch_size", "batch_input", "batch_output", 
 
 
 def posed(stage: Stage, model: str, number: int, failed: int) -> Stage:
-    """The same with the content of a version that loads under the number of one that failed."""
+    """A stage with the content of a version that loads also under the number of one that failed."""
     config = f"{model}/{CONFIG}"
     prefix = f"{model}/{number}/"
     text = stage.state[config].bytes.decode("utf-8", "surrogateescape")
