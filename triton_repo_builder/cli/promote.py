@@ -113,15 +113,13 @@ def run(
         for file in move.accepted if move else ():
             console.note(f"accepted (--force): {file}")
         if url:
-            from triton_repo_builder.run import smoke
             from triton_repo_builder.ship.deploy import live
 
             urls = addresses(url, grpc_url)
             if move is None:
                 settled = live.settle(repo, name, urls, tell)
             else:
-                options = smoke.Options(endpoints=(name,), clients=4, requests=4)
-                live.on_server(move, urls, options, tell, preflight_first=preflight_first)
+                live.on_server(move, urls, tell, preflight_first=preflight_first)
         elif move is not None:
             promote.in_repository(move)
     if move is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Protocol
 
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, TrbError
@@ -14,28 +13,10 @@ from triton_repo_builder.repository.journal.record import Journal, Kind
 from triton_repo_builder.repository.journal.swap import Swap
 from triton_repo_builder.repository.journal.undo import Edit
 
-
-class Change(Protocol):
-    """A change of a process that is gone."""
-
-    @property
-    def begun(self) -> bool: ...
-
-    @property
-    def complete(self) -> bool: ...
-
-    def changed_since(self) -> list[str]:
-        """Paths that somebody else changed after the kill: undoing would lose that."""
-
-    def undo(self) -> None:
-        """Put back what was there before, and remove the journal."""
-
-
-class _Kind(Protocol):
-    def __call__(self, *, stage: Path, root: Path, journal: Journal) -> Change: ...
-
-
-_CHANGES: Mapping[Kind, tuple[_Kind, str]] = {Kind.SWAP: (Swap, "replaced"), Kind.EDIT: (Edit, "changed")}
+_CHANGES: Mapping[Kind, tuple[type[Swap] | type[Edit], str]] = {
+    Kind.SWAP: (Swap, "replaced"),
+    Kind.EDIT: (Edit, "changed"),
+}
 
 
 def recover(repository: Path, *, write: bool = True) -> tuple[str, ...]:

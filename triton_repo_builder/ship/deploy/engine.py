@@ -33,7 +33,6 @@ RESTART = (
     "then the server says that it is not ready"
 )
 _SEE_LOG = "see the server's log"
-_START_AGAIN = "see the server's log; start the server again, then run the same command again"
 Tell = Callable[[str], None]
 
 
@@ -78,16 +77,13 @@ class Terms:
     code: Code
     before: str
     """The subject of "goes on answering", "serves again" and "could not be loaded again"."""
-    unchanged: str
-    """How the folder is after a server ended."""
     proof: str
     """How the run of ``trb smoke`` is announced."""
-    options: smoke.Options
-    """Options of that run."""
-    other_folder: str
-    """Remedy for a server that reads another folder."""
-    incorrect: str
-    """Remedy for answers that are not right, after the command that shows them."""
+
+    @property
+    def options(self) -> smoke.Options:
+        """Options of ``trb smoke``."""
+        return smoke.Options(endpoints=(self.name,), clients=4, requests=4)
 
     def failed(self, message: str, remedy: str) -> TrbError:
         """The error of this command."""
@@ -174,7 +170,9 @@ class Engine:
         report = smoke.run(self.server.urls, repository.read(self.folder.root), self.terms.options)
         if bad := failures(report):
             shown = f"see 'trb smoke {self.folder.root} --url {self.server.urls.http}'"
-            raise self.terms.failed(smoke.did_not_pass(bad, state), f"{shown}, {self.terms.incorrect}")
+            raise self.terms.failed(
+                smoke.did_not_pass(bad, state), f"{shown}, correct the version, build it again"
+            )
 
     def refuse_loading(self, models: Collection[str]) -> None:
         """Raise if the server still loads one of these models."""
@@ -185,7 +183,9 @@ class Engine:
         """The error for a server that ended or answers no more."""
         ended = "ended" if not self.server.loader.alive() else f"does not answer ({error})"
         return self.terms.failed(
-            f"the server {ended} during '{self._last}'; {self.terms.unchanged}", _START_AGAIN
+            f"the server {ended} during '{self._last}'; the repository is as before, with "
+            f"{self.terms.before}",
+            "see the server's log; start the server again, then run the same command again",
         )
 
     def _take(self, before: Stage, stage: Stage) -> None:
@@ -199,7 +199,8 @@ class Engine:
             if missing := {*numbers} - {*loaded.get(model, ())}:
                 raise self.terms.failed(
                     f"the server has no version {min(missing)} of {model} after loading it",
-                    self.terms.other_folder,
+                    "name the folder that the server reads (of apply: --to), or start it from this "
+                    f"repository, in explicit mode ('trb serve {self.folder.root}' does), and try again",
                 )
         if stage.proven:
             self.tell(self.terms.proof)

@@ -37,15 +37,13 @@ FILES = {"python": "model.py", "onnxruntime": "model.onnx"}
 """The file that a backend loads from a version directory by default."""
 
 
-def on_server(
-    move: Move, urls: smoke.Urls, options: smoke.Options, tell: Tell, *, preflight_first: bool
-) -> None:
+def on_server(move: Move, urls: smoke.Urls, tell: Tell, *, preflight_first: bool) -> None:
     """Promote on a server that runs from this repository in explicit mode; go back if anything fails.
 
     With ``preflight_first`` the new version first has to pass on a server of its own. Raises ``TrbError``
     PROMOTE_FAILED, UNREACHABLE.
     """
-    terms = _terms(move, options)
+    terms = _terms(move)
     for model in move.models:
         old, new = (
             ModelConfig(pbtxt.parse(shared[f"{model}/{CONFIG}"].decode()))
@@ -62,7 +60,7 @@ def on_server(
         engine.refuse_loading(move.models)
         if preflight_first:
             engine.tell(f"preflight: version {move.new} on a server of its own")
-            proven_apart(terms, f"version {move.new}", lambda: preflight.run(move, options), tell)
+            proven_apart(terms, f"version {move.new}", lambda: preflight.run(move, terms.options), tell)
         _settle(move, engine)
         engine.tell(f"smoke: version {move.old} as it is served now")
         engine.prove("nothing was changed")
@@ -96,8 +94,7 @@ def settle(root: Path, name: str, urls: smoke.Urls, tell: Tell) -> bool:
                 remedy=f"trb load {name}; or start the server again",
             )
         move = promote.between(root, recorded, name, max(others))
-        terms = _terms(move, smoke.Options(endpoints=(name,)))
-        _settle(move, Engine(server, _InPlace(move), stages(move), terms, tell))
+        _settle(move, Engine(server, _InPlace(move), stages(move), _terms(move), tell))
     except RequestFailed as error:
         raise TrbError(Code.SERVER_DIED, f"does not answer: {error}", where=urls.http) from None
     return True
@@ -182,15 +179,10 @@ def _posed(move: Move) -> dict[str, dict[str, bytes]]:
     return posed
 
 
-def _terms(move: Move, options: smoke.Options) -> Terms:
+def _terms(move: Move) -> Terms:
     return Terms(
         name=move.name,
         code=Code.PROMOTE_FAILED,
         before=f"version {move.old}",
-        unchanged=f"the repository serves version {move.old}, as before",
         proof=f"smoke: version {move.new}",
-        options=options,
-        other_folder=f"start it from this repository, in explicit mode ('trb serve {move.root}' does), "
-        "and try again",
-        incorrect="correct the version, build it again",
     )

@@ -200,12 +200,7 @@ class Transition:
             name=name,
             code=Code.APPLY_FAILED,
             before="what was served before",
-            unchanged="its folder is as before",
             proof=f"{name}: smoke",
-            options=smoke.Options(endpoints=(name,), clients=4, requests=4),
-            other_folder="name the folder that the server reads with --to; it must run in explicit mode, as "
-            f"'trb serve {self.root}' does",
-            incorrect="correct it, build it again",
         )
 
 
