@@ -81,6 +81,14 @@ def test_the_journal_has_all_that_a_promotion_may_write(move: Move, monkeypatch:
     assert promote.promoted(move).to_text().encode() in listed["manifest.json"]
 
 
+def test_a_promotion_that_fails_leaves_no_file_of_the_new_version(move: Move) -> None:
+    before, listed = tiny.tree(move.root), live.stages(move)
+    with pytest.raises(KeyboardInterrupt), promote.undoable(move):
+        live._InPlace(move).put(listed[0], listed[-1])
+        raise KeyboardInterrupt
+    assert tiny.tree(move.root) == before
+
+
 def test_only_what_is_served_stands_in_for_a_version_that_failed(move: Move) -> None:
     folder, stages = live._InPlace(move), live.stages(move)
     assert folder.stand_in(stages[1], MODEL, 1, 2) is not None
