@@ -106,8 +106,8 @@ FAULTS: tuple[Fault, ...] = (
         area="write",
         what="Ctrl-C during the swap leaves the repository half replaced",
         file="repository/journal/swap.py",
-        old="    except BaseException:\n        _undo(stage, output, journal)",
-        new="    except Exception:\n        _undo(stage, output, journal)",
+        old="    except BaseException:\n        change.undo()",
+        new="    except Exception:\n        change.undo()",
         tests=(f"{UNIT}/repository/journal/test_swap.py::test_a_swap_is_undone_whichever_step_fails",),
     ),
     Fault(
@@ -200,10 +200,12 @@ FAULTS: tuple[Fault, ...] = (
         area="deploy",
         what="a promotion that is taken back leaves the new version in manifest.json",
         file="repository/journal/undo.py",
-        old="    for path, (before, *_) in journal.items():\n        for unfinished",
-        new='    for path, (before, *_) in journal.items():\n        if path == "manifest.json":\n'
-        "            continue\n        for unfinished",
-        tests=(f"{INTEGRATION}/test_promote.py::test_a_version_with_wrong_answers_is_taken_back",),
+        old="        for entry in self.journal.entries:\n            for unfinished",
+        new='        for entry in self.journal.entries:\n            if entry.path == "manifest.json":\n'
+        "                continue\n            for unfinished",
+        tests=(
+            f"{UNIT}/ship/deploy/test_live.py::test_a_promotion_that_fails_leaves_no_file_of_the_new_version",
+        ),
     ),
     Fault(
         id="F20",

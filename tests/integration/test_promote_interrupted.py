@@ -17,7 +17,7 @@ from tests.integration.test_promote import made, only, repo, serve, served
 from tests.support import cli
 from tests.support.probe import Probe
 from triton_repo_builder.base.errors import Code
-from triton_repo_builder.repository.journal import staging
+from triton_repo_builder.repository.journal import record, staging
 from triton_repo_builder.run.serve import RunningServer
 from triton_repo_builder.run.serve.loading import load_unload
 
@@ -68,7 +68,7 @@ def test_a_promotion_that_was_killed_is_undone_and_can_be_run_again(repo: Path, 
         done = cli.call("check", repo)
         assert cli.kind(done.stderr) == Code.REPOSITORY_UNREADABLE
         done = cli.call("fetch", repo)
-        assert "had left a change half done" in done.stderr
+        assert "had left the repository half changed" in done.stderr
         assert contents(repo) == before
         settled = cli.call("promote", "sentiment", repo, "--version", "1", *address(server))
         assert settled.returncode == 0, settled.stderr
@@ -98,7 +98,7 @@ def test_a_disk_that_fails_at_the_last_step_takes_the_server_back_too(
     before, unlink, failed = contents(repo), Path.unlink, list[Path]()
 
     def full_once(path: Path, missing_ok: bool = False) -> None:
-        if path.name == staging.UNDO and not failed:
+        if path.name == record.NAME and not failed:
             failed.append(path)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         unlink(path, missing_ok=missing_ok)

@@ -22,7 +22,7 @@ from tests.integration.test_push_s3 import Refusing, Stalling, listed, push
 from tests.support import serve_repository as made
 from tests.support.cli import kind, own
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.repository.journal import seal
+from triton_repo_builder.repository.journal import record, seal, swap
 from triton_repo_builder.ship import stores
 from triton_repo_builder.ship.stores import retries
 from triton_repo_builder.ship.stores.oci_client import Client
@@ -94,10 +94,13 @@ def test_a_pull_says_what_it_puts_back_of_one_that_was_killed(
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", own(tmp_path)["XDG_STATE_HOME"])
         seal.mark(stage)
-    (stage / ".replaced").mkdir()
-    (stage / ".replaced" / "mine.txt").write_text("mine")
+        whole = record.Entry(path=record.WHOLE, before="present", after=("0" * 64,))
+        record.begin(stage, record.Journal(kind=record.Kind.SWAP, entries=(whole,)))
+    for folder, name in ((stage / record.OLD / swap.NEW, "mine.txt"), (stage / swap.NEW, "theirs.txt")):
+        folder.mkdir(parents=True)
+        (folder / name).write_text("mine")
     refused = made.trb(tmp_path, "pull", url, str(target))
-    assert "had moved the folder away" in refused.stderr
+    assert "had left the repository half replaced" in refused.stderr
     assert (target / "mine.txt").read_text() == "mine"
     assert made.trb(tmp_path, "pull", url, str(target), "--force").returncode == 0
     assert (target / "step" / "1" / "model.py").read_text() == made.HEALTHY

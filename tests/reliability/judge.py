@@ -15,7 +15,7 @@ import tiny
 from tests.reliability import forked, scenarios
 from tests.reliability.scenarios import REPO, Scenario, State
 from triton_repo_builder.base.errors import Exit
-from triton_repo_builder.repository.journal import seal
+from triton_repo_builder.repository.journal import record, seal
 
 KILL, LOST = "KILL", "LOST"
 ERRORS = {
@@ -178,7 +178,7 @@ class Judge:
             return root.name
         facts = {
             _FRESH.sub(".trb-", path): reseal.content(root / path)
-            if path.endswith(reseal.JOURNALS)
+            if path.endswith(f"/{record.NAME}")
             else digest
             for path, digest in tiny.tree(root).items()
             if not path.startswith(("tmp", "home")) and not path.endswith(f"/{seal.MARK}")

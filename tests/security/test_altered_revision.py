@@ -17,7 +17,7 @@ from tests.support.altered import record, seal
 from tests.support.servers import free
 from triton_repo_builder import repository
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.repository.journal import staging
+from triton_repo_builder.repository.journal.record import NAME
 from triton_repo_builder.run import serve
 from triton_repo_builder.run.client import HttpClient
 from triton_repo_builder.ship.container_image.build import _labels
@@ -188,4 +188,4 @@ def test_an_apply_killed_between_two_endpoints_is_not_shipped(
         assert cli.call("apply", other, *address, "--no-preflight").returncode == 0
         assert cli.call("check", root).returncode == 0
         assert kind("push", "oci://127.0.0.1:9/models/a:1", root) is Code.STORAGE_UNREACHABLE
-        assert not [*root.parent.glob(f"*/{staging.APPLYING}")]
+        assert not [*root.parent.glob(f"*/{NAME}")]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tiny
@@ -14,7 +12,8 @@ from cli import call
 
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.process import run
-from triton_repo_builder.repository.journal import recovery, seal, staging, swap, undo
+from triton_repo_builder.repository.journal import record, recovery, seal, staging, swap, undo
+from triton_repo_builder.repository.journal.record import Entry, Journal, Kind
 
 NOWHERE = "http://127.0.0.1:9"
 READERS: dict[str, tuple[str, ...]] = {
@@ -63,26 +62,24 @@ def clone(original: Path, tmp_path: Path) -> Path:
 
 
 def plant(author: Path, kind: str) -> None:
-    """A staging folder with one journal, sealed by the author's own key."""
+    """A staging folder with a journal, sealed by the author's own key."""
     stage = author / f".model_repository.trb-{kind}"
     stage.mkdir()
     seal.mark(stage)
-    journals: Mapping[str, tuple[str, Any]] = {
-        "undo": (staging.UNDO, {"out/keys": [""], "out/authorized_keys": ["0" * 64, ""]}),
-        "swap": (
-            swap.JOURNAL,
-            {"created": False, "names": ["out/keys"], "replaced": ["out/keys"], "fresh": {}},
-        ),
+    entries = {
+        "undo": (entry("out/keys", ""), entry("out/authorized_keys", "0" * 64, "")),
+        "swap": (entry("out/keys", "present"),),
+        "moved": (entry(record.WHOLE, "present", "0" * 64),),
     }
-    if kind == "moved":
-        (stage / staging.REPLACED).mkdir()
-        (stage / staging.REPLACED / "evil").write_text("evil")
-        return
-    name, document = journals[kind]
-    seal.write(stage, name, document)
-    for place, file in ((undo.BEFORE, "authorized_keys"), (staging.OLD, "keys")):
-        (stage / place / "out").mkdir(parents=True)
-        (stage / place / "out" / file).write_text("evil")
+    change = Kind.EDIT if kind == "undo" else Kind.SWAP
+    record.begin(stage, Journal(kind=change, entries=entries[kind]))
+    for path in ("out/authorized_keys", "out/keys", f"{swap.NEW}/evil"):
+        (stage / record.OLD / path).parent.mkdir(parents=True, exist_ok=True)
+        (stage / record.OLD / path).write_text("evil")
+
+
+def entry(path: str, before: str, *after: str) -> Entry:
+    return Entry(path=path, before=before, after=after)
 
 
 @pytest.mark.parametrize("command", [*READERS, *WRITERS])
@@ -114,15 +111,14 @@ def test_a_command_that_reads_writes_nothing(original: Path, tmp_path: Path, com
     shutil.copytree(original, folder)
     root = folder / "model_repository"
     stage = folder / ".model_repository.trb-own"
-    (stage / staging.OLD).mkdir(parents=True)
+    (stage / record.OLD).mkdir(parents=True)
     state = {"XDG_STATE_HOME": str(tmp_path / "state")}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", state["XDG_STATE_HOME"])
         seal.mark(stage)
-        names = ["sentiment", "sentiment_model"]
-        journal = {"created": False, "names": names, "replaced": names, "fresh": {}}
-        seal.write(stage, swap.JOURNAL, journal)
-    (root / "sentiment").rename(stage / staging.OLD / "sentiment")
+        entries = (entry("sentiment", "present"), entry("sentiment_model", "present"))
+        record.begin(stage, Journal(kind=Kind.SWAP, entries=entries))
+    (root / "sentiment").rename(stage / record.OLD / "sentiment")
     before = tiny.tree(folder)
     done = call(*READERS[command], cwd=folder, env=state)
     assert done.returncode != 70, done.stderr
@@ -134,16 +130,18 @@ def test_a_command_that_reads_writes_nothing(original: Path, tmp_path: Path, com
     assert not stage.exists()
 
 
-@pytest.mark.parametrize("file", [swap.JOURNAL, staging.UNDO])
-def test_a_journal_that_was_put_into_our_own_folder_is_refused(tmp_path: Path, file: str) -> None:
+@pytest.mark.parametrize("kind", Kind)
+def test_a_journal_that_was_put_into_our_own_folder_is_refused(tmp_path: Path, kind: Kind) -> None:
     """As by a git pull whose author knows the folder's name: the journal has no seal of this user."""
     (tmp_path / "victim").write_text("mine")
     (tmp_path / "repo").mkdir()
     (tmp_path / "repo" / "out").symlink_to("..")
     stage = tmp_path / ".repo.trb-own"
-    (stage / staging.OLD).mkdir(parents=True)
+    (stage / record.OLD).mkdir(parents=True)
     seal.mark(stage)
-    (stage / file).write_text(json.dumps({"seal": "0" * 64, "journal": json.dumps({"out/victim": [""]})}))
+    record.begin(stage, Journal(kind=kind, entries=(entry("out/victim", "", ""),)))
+    forged = {**json.loads((stage / record.NAME).read_bytes()), "seal": "0" * 64}
+    (stage / record.NAME).write_text(json.dumps(forged))
     with pytest.raises(TrbError) as caught:
         recovery.recover(tmp_path / "repo")
     assert (caught.value.code, caught.value.where) == (Code.REPOSITORY_UNREADABLE, str(stage))

@@ -7,20 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from triton_repo_builder.repository.journal import seal, staging, swap
-
-JOURNALS = (swap.JOURNAL, staging.UNDO, staging.APPLYING)
+from triton_repo_builder.repository.journal import record, seal
 
 
 def reseal(folder: Path, state: Path) -> None:
-    """Mark a copied staging folder, and seal its journals, with the key below ``state`` (XDG_STATE_HOME)."""
+    """Mark a copied staging folder, and seal its journal, with the key below ``state`` (XDG_STATE_HOME)."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(state))
         (folder / seal.MARK).unlink(missing_ok=True)
         seal.mark(folder)
-        for name in JOURNALS:
-            if (folder / name).is_file():
-                seal.write(folder, name, json.loads(content(folder / name)))
+        if (folder / record.NAME).is_file():
+            seal.write(folder, record.NAME, json.loads(content(folder / record.NAME)))
 
 
 def content(journal: Path) -> str:

@@ -108,16 +108,14 @@ def run(
         for file in move.accepted if move else ():
             console.note(f"accepted (--force): {file}")
         if url:
-            from triton_repo_builder.run import smoke
             from triton_repo_builder.ship.deploy import live
 
             urls = address.urls()
             if move is None:
                 settled = live.settle(repo, name, urls, tell)
             else:
-                checks = smoke.SmokeOptions(endpoints=(name,), clients=4, requests=4)
                 preflight = options is not None and options.preflight
-                live.on_server(move, urls, checks, tell, preflight_first=preflight)
+                live.on_server(move, urls, tell, preflight_first=preflight)
         elif move is not None:
             promote.in_repository(move)
     if move is None:

@@ -219,16 +219,19 @@ def _writers_base(case: Path) -> None:
 
 def _swap_seeds() -> list[bytes]:
     names = ["sentiment_model", "sentiment", "manifest.json"]
-    fresh = {name: [[".", 0, 0], ["a", 1, 1]] for name in names}
-    whole = {"created": False, "names": names, "replaced": names, "fresh": fresh}
-    empty = {**whole, "created": True, "replaced": [], "fresh": {}}
     digest = hashlib.sha256(b"{}").hexdigest()
-    undo = {
-        "manifest.json": ["", digest, digest[::-1]],
-        "sentiment_model/a": ["0" * 64, ""],
-        "sentiment/b": [""],
-    }
-    return [json.dumps(document).encode() for document in (whole, empty, undo)]
+    moved = [{"path": name, "before": "present", "after": [digest]} for name in names]
+    swap = {"kind": "swap", "created": False, "endpoint": "", "entries": moved}
+    fresh = {**swap, "created": True, "entries": [{**entry, "before": ""} for entry in moved]}
+    whole = {**swap, "entries": [{"path": ".", "before": "present", "after": [digest]}]}
+    written = [
+        {"path": "manifest.json", "before": "", "after": [digest, digest[::-1]]},
+        {"path": "sentiment_model/a", "before": "0" * 64, "after": [""]},
+        {"path": "sentiment/b", "before": "", "after": []},
+    ]
+    edit = {**swap, "kind": "edit", "entries": written}
+    apply = {**swap, "kind": "apply", "endpoint": "sentiment", "entries": written[:1]}
+    return [json.dumps(document).encode() for document in (swap, fresh, whole, edit, apply)]
 
 
 def _swap_base(case: Path) -> None:
@@ -243,14 +246,10 @@ def _swap_base(case: Path) -> None:
 
 
 def _lay_swap(data: bytes, case: Path) -> None:
-    """A journal of ``swap`` has names; any other is one of ``undo``."""
-    from triton_repo_builder.repository.journal import seal, staging, swap
+    """A journal that is sealed, or none of it would be read."""
+    from triton_repo_builder.repository.journal import record, seal
 
-    stage = case / ".repo.trb-1"
-    name = swap.JOURNAL if b"names" in data else staging.UNDO
-    if name == staging.UNDO:
-        (stage / ".old").rename(stage / "before")
-    # Sealed, or none of it would be read.
+    stage, name = case / ".repo.trb-1", record.NAME
     seal.mark(stage)
     key = seal._key(create=True) or b""
     text = data.decode("utf-8", "replace")
@@ -350,7 +349,7 @@ READERS = (
     ),
     Reader(
         name="journal",
-        about="the journal of a swap that was killed",
+        about="the journal of a change that was killed",
         seeds=_swap_seeds,
         damage=mutate.damaged_json,
         base=_swap_base,

@@ -1,1 +1,1 @@
-"""What is replaced in a repository, all of it or nothing: staged, swapped, and recovered after a kill."""
+"""Changes of a repository, each as a whole or not at all: staging, journal, and recovery after a kill."""

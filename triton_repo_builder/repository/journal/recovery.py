@@ -1,18 +1,26 @@
-"""What a process that was killed left half done in a repository, undone by the next command of any kind."""
+"""The end of a change whose process was killed: finished or undone by the next command of any kind."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.repository.journal import between, staging, swap, undo
+from triton_repo_builder.repository.journal import between, record, staging
+from triton_repo_builder.repository.journal.record import Journal, Kind
+from triton_repo_builder.repository.journal.swap import Swap
+from triton_repo_builder.repository.journal.undo import Edit
+
+_CHANGES: Mapping[Kind, tuple[type[Swap] | type[Edit], str]] = {
+    Kind.SWAP: (Swap, "replaced"),
+    Kind.EDIT: (Edit, "changed"),
+}
 
 
 def recover(repository: Path, *, write: bool = True) -> tuple[str, ...]:
-    """Undo what a killed process left half done; a line for each thing. Raises ``TrbError``.
+    """Finish or undo what a killed process left; a line for each change. Raises ``TrbError``.
 
     EDITED_FILE: undoing would lose what was changed since. REPOSITORY_BUSY: another process is replacing
     the repository's folders right now, and is not done within ``staging.PATIENCE``. With ``write`` off
@@ -27,13 +35,6 @@ def recover(repository: Path, *, write: bool = True) -> tuple[str, ...]:
                     notes += _recovered(stage, repository, write=write)
     except OSError as error:
         raise files.explain(error, repository) from error
-    except files.DAMAGED as error:
-        raise TrbError(
-            Code.REPOSITORY_UNREADABLE,
-            f"a trb that was killed left a journal that is damaged: {type(error).__name__} {error}",
-            where=str(stage),
-            remedy="see what is in that folder, move back what you need, then remove it",
-        ) from None
     return tuple(notes)
 
 
@@ -47,45 +48,61 @@ def not_followed(repository: Path) -> tuple[str, ...]:
 
 
 def _recovered(stage: Path, repository: Path, *, write: bool) -> Iterator[str]:
-    names = (swap.DONE, undo.BEFORE)
-    begun = staging.holds(stage) or any((stage / name).exists() for name in names)
-    for half in (
-        *swap.recover(stage, repository, write=write),
-        *undo.recover(stage, repository, write=write),
-        *_put_back(stage, repository, write=write),
-    ):
-        if not write:
-            raise TrbError(
-                Code.REPOSITORY_UNREADABLE,
-                f"{half}; nothing was read",
-                where=str(repository),
-                remedy=f"run that command again, or trb fetch {repository}: whatever writes there undoes it",
-            )
-        yield half
-    yield from between.recover(stage, repository, write=write)
+    journal = record.read(stage, repository)
+    begun = journal is not None or (stage / record.OLD).exists()
+    if journal is None:
+        pass
+    elif journal.kind is Kind.APPLY:
+        if not between.is_whole(repository, journal):
+            yield f"a trb apply that was killed left '{journal.endpoint}' between two states: run it again"
+        elif write:
+            record.end(stage)
+    else:
+        yield from _ended(stage, repository, journal, write=write)
     if write and (begun or staging.abandoned(stage)) and not staging.holds(stage):
         staging.discard(stage)
 
 
-def _put_back(stage: Path, target: Path, *, write: bool) -> Iterator[str]:
-    """Put back what a killed pull had moved away to make room for the new revision."""
-    moved = stage / staging.REPLACED
-    if not moved.exists():
-        return
-    if not target.exists():
-        if not write:
-            yield "a pull that was killed moved the folder away"
-            return
-        moved.rename(target)
-        yield "a pull that was killed had moved the folder away: it is as it was before"
-    elif write:  # the new revision is in its place, whole
-        moved.rename(stage / swap.DONE)
+def _ended(stage: Path, root: Path, journal: Journal, *, write: bool) -> Iterator[str]:
+    kind, done = _CHANGES[journal.kind]
+    change = kind(stage=stage, root=root, journal=journal)
+    if not change.begun:
+        if write:
+            change.undo()
+    elif change.complete:
+        if write:
+            record.end(stage)
+            yield f"a trb that was killed had {done} all that it was to: finished"
+    elif not write:
+        raise TrbError(
+            Code.REPOSITORY_UNREADABLE,
+            f"a trb that was killed left the repository half {done}; nothing was read",
+            where=str(root),
+            remedy=f"run that command again, or trb fetch {root}: whatever writes there undoes it",
+        )
+    elif changed := change.changed_since():
+        raise _unsafe(changed, done, stage, root)
+    else:
+        change.undo()
+        yield f"a trb that was killed had left the repository half {done}: it is as it was before"
+
+
+def _unsafe(changed: list[str], done: str, stage: Path, root: Path) -> TrbError:
+    listed = ", ".join(changed[:5]) + (f" and {len(changed) - 5} more" if len(changed) > 5 else "")
+    return TrbError(
+        Code.EDITED_FILE,
+        f"a trb that was killed left the repository half {done}, and that cannot be undone, since it was "
+        f"changed after that: {listed}",
+        where=str(root),
+        remedy=f"what was there before is in {stage / record.OLD}: move back what you need, then remove "
+        f"{stage}",
+    )
 
 
 def _wait(stage: Path, repository: Path) -> None:
     """Wait while another process is between the renames of a swap: nobody may read such a repository."""
     deadline = time.monotonic() + staging.PATIENCE
-    while (stage / staging.OLD).exists():
+    while record.is_swap(stage):
         with staging.locked(stage) as acquired:
             if acquired:
                 return

@@ -17,16 +17,8 @@ from pathlib import Path
 
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.repository.journal import seal
+from triton_repo_builder.repository.journal import record, seal
 
-OLD = ".old"
-"""Subfolder of a staging folder for files moved out of the repository, which may have to go back."""
-REPLACED = ".replaced"
-"""There, too: a whole folder that was moved out, by a pull."""
-UNDO = ".undo.json"
-"""There, too: the journal of a change of single files (``undo.py``)."""
-APPLYING = ".applying.json"
-"""There, too: the mark of an apply whose states follow each other (``between.py``)."""
 TICK = 0.05
 PATIENCE = 5.0
 """Seconds to wait for another process that changes the repository."""
@@ -41,9 +33,8 @@ def staging(output: Path, *, how: str = "", kept: str = "the repository is uncha
     """An empty folder beside ``output``, removed at the end; file system errors become ``TrbError``.
 
     ``how`` the user may choose another ``output``, and what is ``kept``: each command has its own words. The
-    folder is
-    inside ``output`` if that is a mounted volume: nothing can be renamed across its border.
-    What a killed process left there is removed first.
+    folder is inside ``output`` if that is a mounted volume: nothing can be renamed across its border.
+    Folders of killed processes are removed first.
     """
     parent, prefix = _place(output)
     folder = None
@@ -92,7 +83,7 @@ def foreign(output: Path) -> list[Path]:
 
     A clone, an archive or another user brought it; or the key of ``seal`` was lost with the home folder.
     """
-    return [folder for folder in _named(output) if not seal.is_ours(folder) and _holds(folder)]
+    return [folder for folder in _named(output) if not seal.is_ours(folder) and _has_content(folder)]
 
 
 def _is_blank(folder: Path) -> bool:
@@ -113,9 +104,9 @@ def _named(output: Path) -> list[Path]:
         return []
 
 
-def _holds(folder: Path) -> bool:
+def _has_content(folder: Path) -> bool:
     try:
-        return holds(folder)
+        return any((folder / name).exists() for name in (record.NAME, record.OLD))
     except OSError:  # another user's
         return False
 
@@ -167,7 +158,7 @@ def temporary(kind: str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def filling() -> Iterator[None]:
-    """What fills a ``temporary`` folder: a full disk becomes ``TrbError`` DISK_FULL, by its name."""
+    """Fill a ``temporary`` folder: a full disk becomes ``TrbError`` DISK_FULL, by its name."""
     try:
         yield
     except OSError as error:
@@ -228,8 +219,8 @@ def busy(repository: Path, message: str) -> TrbError:
 
 
 def holds(folder: Path) -> bool:
-    """Whether a staging folder may have the only copy of something, or a mark."""
-    return any((folder / name).exists() for name in (OLD, REPLACED, UNDO, APPLYING))
+    """Whether a change has not ended: its staging folder may have the only copy of something."""
+    return (folder / record.NAME).exists()
 
 
 def abandoned(folder: Path) -> bool:
@@ -240,8 +231,8 @@ def abandoned(folder: Path) -> bool:
 def _sweep(output: Path) -> None:
     """Remove the staging folders of processes that are gone.
 
-    Not one with what ``swap`` moved out of a repository: a process that was killed in between left the only
-    copy there (``recovery.recover`` moves it back). Nor a young one, whose process may be about to lock it.
+    Not one with a journal: a process that was killed in between may have left the only copy of something
+    there (``recovery.recover`` puts it back). Nor a young one, whose process may be about to lock it.
     """
     _sweep_all(folder for folder in leftovers(output) if not holds(folder))
 

@@ -1,172 +1,156 @@
-"""The swap of a staged build into its repository, and its undoing after a process that was killed.
+"""The swap of staged folders into a repository, and its undoing at once or after a kill.
 
-Before the first rename a journal is written beside ``.old``. Each rename is one step of the file system, so
-the journal and the places of the directories show how far a swap came: a staging folder with ``.old`` in
-it is one that neither ended nor was undone, and the only copy of something may be there.
+Each rename is one step of the file system, so the journal and the places of the folders show how far a swap
+came.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from triton_repo_builder.base import files, transfer
-from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.repository.journal import seal, staging
+from triton_repo_builder.repository.journal import record
+from triton_repo_builder.repository.journal.record import ABSENT, OLD, WHOLE, Entry, Journal, Kind
 
-JOURNAL = ".swap.json"
-DONE = ".done"
-"""New name of ``.old`` after the swap: such a folder may be removed at any point."""
+NEW = "new"
+"""Name in the staging folder of what replaces the whole repository."""
+_PRESENT = "present"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Journal:
-    """A planned swap."""
+class Swap:
+    """A swap as its journal and the places of the folders show it."""
 
-    created: bool
-    """The repository was not there before."""
-    names: tuple[str, ...]
-    """Directories and files to swap, in order."""
-    replaced: tuple[str, ...]
-    """Of these, those that the repository had."""
-    fresh: dict[str, list[list[Any]]]
-    """Of these, those that the build brings: (path, size, time) of all in it."""
+    stage: Path
+    root: Path
+    journal: Journal
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything was moved."""
+        return any(self._moved_out(entry) or self._moved_in(entry) for entry in self.journal.entries)
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything was moved."""
+        return all(
+            self._moved_in(entry) if entry.after else self._moved_out(entry)
+            for entry in self.journal.entries
+            if entry.before or entry.after
+        )
+
+    def run(self) -> None:
+        """All renames, in order. Raises ``OSError`` if one fails."""
+        (self.stage / OLD).mkdir()
+        if not self._is_whole():
+            self.root.mkdir(parents=True, exist_ok=True)
+        for entry in self.journal.entries:
+            place = self.root / entry.path
+            if entry.before:
+                self._old(entry).parent.mkdir(parents=True, exist_ok=True)
+                place.rename(self._old(entry))
+            if entry.after:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                self._new(entry).rename(place)
+        self._sync()
+
+    def undo(self) -> None:
+        """The steps that were done, backwards. Each may have been the last."""
+        for entry in reversed(self.journal.entries):
+            place = self.root / entry.path
+            if self._moved_in(entry):
+                place.rename(self._new(entry))
+            if self._moved_out(entry):
+                place.parent.mkdir(parents=True, exist_ok=True)
+                self._old(entry).rename(place)
+        self._sync()
+        if self.journal.created:
+            with contextlib.suppress(OSError):
+                self.root.rmdir()
+        record.end(self.stage)
+
+    def changed_since(self) -> list[str]:
+        """Paths that are not where the swap can have left them, or not what it put there."""
+        return [entry.path for entry in self.journal.entries if not self._is_as_left(entry)]
+
+    def _is_as_left(self, entry: Entry) -> bool:
+        place = self.root / entry.path
+        exists = os.path.lexists(place)
+        if self._moved_in(entry):
+            return exists and _fingerprint(place) in entry.after
+        return exists == (entry.before != ABSENT and not self._moved_out(entry))
+
+    def _moved_out(self, entry: Entry) -> bool:
+        return os.path.lexists(self._old(entry))
+
+    def _moved_in(self, entry: Entry) -> bool:
+        return bool(entry.after) and not os.path.lexists(self._new(entry))
+
+    def _old(self, entry: Entry) -> Path:
+        return self.stage / OLD / (NEW if entry.path == WHOLE else entry.path)
+
+    def _new(self, entry: Entry) -> Path:
+        return self.stage / (NEW if entry.path == WHOLE else entry.path)
+
+    def _is_whole(self) -> bool:
+        return any(entry.path == WHOLE for entry in self.journal.entries)
+
+    def _sync(self) -> None:
+        folder = self.root.resolve().parent if self._is_whole() else self.root
+        if folder.is_dir():  # not yet, if the swap ended before it made the repository
+            files.sync(folder)
 
 
-def swap(stage: Path, output: Path, names: Sequence[str], *, created: bool = False) -> None:
-    """Move ``names`` from ``stage`` into ``output`` in this order, what was there into ``stage``.
+def swap(stage: Path, root: Path, names: Sequence[str], *, created: bool = False) -> None:
+    """Move ``names`` from ``stage`` into ``root`` in this order, and what was there into ``stage``.
 
-    A name is a path below both; one that is not in ``stage`` is removed from ``output``. Undone as a whole
-    if any step fails. ``created``: the repository was made for this, and goes again with it.
+    A name is a path below both; one that is not in ``stage`` is removed from ``root``. Undone as a whole if
+    any step fails. ``created``: the repository was made for this, and goes again with it.
     """
     for name in names:
-        transfer.check_inside(name, str(output), output)
-    old = stage / staging.OLD
+        transfer.check_inside(name, str(root), root)
+    _swap(stage, root, [(name, stage / name) for name in names], created=created or not root.exists())
+
+
+def replace(stage: Path, root: Path) -> None:
+    """Put the folder ``NEW`` of ``stage`` in the place of ``root``, or leave that as it is."""
+    _swap(stage, root, [(WHOLE, stage / NEW)], created=False)
+
+
+def _swap(stage: Path, root: Path, names: Sequence[tuple[str, Path]], *, created: bool) -> None:
     files.sync_all(stage)
-    journal = Journal(
-        created=created or not output.exists(),
-        names=tuple(names),
-        replaced=tuple(name for name in names if (output / name).exists()),
-        fresh={name: _listed(stage / name) for name in names if (stage / name).exists()},
+    entries = tuple(
+        Entry(
+            path=name,
+            before=_PRESENT if (root / name).exists() else ABSENT,
+            after=(_fingerprint(fresh),) if fresh.exists() else (),
+        )
+        for name, fresh in names
     )
-    seal.write(stage, JOURNAL, asdict(journal))
-    old.mkdir()
+    change = Swap(stage=stage, root=root, journal=Journal(kind=Kind.SWAP, entries=entries, created=created))
     try:
-        output.mkdir(parents=True, exist_ok=True)
-        for name in names:
-            if name in journal.replaced:
-                (old / name).parent.mkdir(parents=True, exist_ok=True)
-                (output / name).rename(old / name)
-            if name in journal.fresh:
-                (output / name).parent.mkdir(parents=True, exist_ok=True)
-                (stage / name).rename(output / name)
-        files.sync(output)
+        record.begin(stage, change.journal)
+        change.run()
     except BaseException:
-        _undo(stage, output, journal)
+        change.undo()
         raise
-    with contextlib.suppress(OSError):  # it is done; the next build sees that, too
-        old.rename(stage / DONE)
+    with contextlib.suppress(OSError):  # it is done; the next command sees that, too
+        record.end(stage)
 
 
-def recover(stage: Path, output: Path, *, write: bool) -> Iterator[str]:
-    """Undo the swap of a process that is gone; a line if it had begun. Raises ``TrbError`` EDITED_FILE.
-
-    The error is raised if the repository was changed since, so that undoing would lose something.
-    """
-    if not (stage / staging.OLD).exists() or not (stage / JOURNAL).exists():
-        return
-    journal = _read(stage, output)
-    moved = [name for name in journal.names if _moved_out(stage, name) or _moved_in(stage, name, journal)]
-    complete = set(journal.fresh) | set(journal.replaced) == set(moved) and not any(
-        (stage / name).exists() for name in journal.fresh
-    )
-    if not write:
-        if moved and not complete:
-            yield "a trb that was killed left the repository half replaced"
-        return
-    if complete:
-        (stage / staging.OLD).rename(stage / DONE)
-    else:
-        changed = _changed(stage, output, journal)
-        if changed:
-            raise _unsafe(changed, stage, output)
-        _undo(stage, output, journal)
-        if moved:
-            yield "a trb that was killed had left the repository half replaced: it is as it was before"
-
-
-def _moved_out(stage: Path, name: str) -> bool:
-    return os.path.lexists(stage / staging.OLD / name)
-
-
-def _moved_in(stage: Path, name: str, journal: Journal) -> bool:
-    return name in journal.fresh and not os.path.lexists(stage / name)
-
-
-def _undo(stage: Path, output: Path, journal: Journal) -> None:
-    """The steps that were done, backwards. Each may have been the last."""
-    for name in reversed(journal.names):
-        if _moved_in(stage, name, journal):
-            (output / name).rename(stage / name)
-        if _moved_out(stage, name):
-            (output / name).parent.mkdir(parents=True, exist_ok=True)
-            (stage / staging.OLD / name).rename(output / name)
-    files.sync(output)
-    if journal.created:
-        with contextlib.suppress(OSError):
-            output.rmdir()
-    (stage / staging.OLD).rename(stage / DONE)
-
-
-def _changed(stage: Path, output: Path, journal: Journal) -> list[str]:
-    """Names that are not where the swap can have left them, or not what it put there."""
-    return [name for name in journal.names if not _as_left(stage, output, name, journal)]
-
-
-def _as_left(stage: Path, output: Path, name: str, journal: Journal) -> bool:
-    exists = os.path.lexists(output / name)
-    if _moved_in(stage, name, journal):
-        return exists and _listed(output / name) == journal.fresh[name]
-    return exists == (name in journal.replaced and not _moved_out(stage, name))
-
-
-def _unsafe(changed: Sequence[str], stage: Path, output: Path) -> TrbError:
-    listed = ", ".join(changed[:5]) + (f" and {len(changed) - 5} more" if len(changed) > 5 else "")
-    backup = stage / staging.OLD
-    return TrbError(
-        Code.EDITED_FILE,
-        "a trb that was killed left the repository half replaced, and that cannot be undone, since it was "
-        f"changed after that: {listed}",
-        where=str(output),
-        remedy=f"what was there before is in {backup}: move back what you need, then remove {stage}",
-    )
-
-
-def _listed(place: Path) -> list[list[Any]]:
-    """All that is in a folder: an edit changes size or time, also of a file with two names."""
-    entries: list[list[Any]] = []
+def _fingerprint(place: Path) -> str:
+    """A digest of all names, sizes and times below: an edit changes one of them, also for a hard link."""
+    listed: list[tuple[str, int, int]] = []
     for path in sorted([place, *place.rglob("*")]):
         if "__pycache__" in path.parts:
             continue
         facts = path.lstat()
-        kind = [0, 0] if path.is_dir() and not path.is_symlink() else [facts.st_size, facts.st_mtime_ns]
-        entries.append([path.relative_to(place).as_posix(), *kind])
-    return entries
-
-
-def _read(stage: Path, output: Path) -> Journal:
-    """Raises one of ``files.DAMAGED``, and ``TrbError`` for a name that leads out of the repository."""
-    document = seal.read(stage, JOURNAL)
-    journal = Journal(
-        created=document["created"] is True,
-        names=tuple(document["names"]),
-        replaced=tuple(document["replaced"]),
-        fresh={str(name): list(listed) for name, listed in document["fresh"].items()},
-    )
-    for name in (*journal.names, *journal.replaced, *journal.fresh):
-        transfer.check_inside(name, str(stage / JOURNAL), output)
-    return journal
+        is_folder = path.is_dir() and not path.is_symlink()
+        size, time = (0, 0) if is_folder else (facts.st_size, facts.st_mtime_ns)
+        listed.append((path.relative_to(place).as_posix(), size, time))
+    return hashlib.sha256(repr(listed).encode()).hexdigest()

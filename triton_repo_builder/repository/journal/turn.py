@@ -43,9 +43,9 @@ def at_output(output: Path, tell: Tell, *, how: str) -> Iterator[None]:
 
     ``how`` the user chooses another one. Raises ``TrbError`` OUTPUT_NOT_WRITABLE, DISK_FULL, too.
     """
-    made = False
+    is_new = False
     while True:
-        made = _made(output, how) or made
+        is_new = _create(output, how) or is_new
         before = _identity(output)
         with taken(output, tell):
             # Whoever had the turn before may have removed the folder that it had made.
@@ -53,13 +53,13 @@ def at_output(output: Path, tell: Tell, *, how: str) -> Iterator[None]:
                 try:
                     yield
                 finally:
-                    if made:
+                    if is_new:
                         with contextlib.suppress(OSError):  # it holds a repository now
                             output.rmdir()
                 return
 
 
-def _made(output: Path, how: str) -> bool:
+def _create(output: Path, how: str) -> bool:
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         output.mkdir()

@@ -1,7 +1,6 @@
 """A change of single files of a repository, undone as a whole if it fails or its process is killed.
 
-Before the first change each file is linked into a staging folder, and a journal names what each may become.
-While the journal is there the change has not ended: whoever finds it without its process puts all files back.
+Before the first change each file is linked into a staging folder, and the journal names what each may become.
 Putting back is renaming, which a full disk does not prevent.
 """
 
@@ -12,45 +11,88 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from triton_repo_builder.base import files, transfer
-from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.repository.journal import seal, staging
+from triton_repo_builder.repository.journal import record, staging
+from triton_repo_builder.repository.journal.record import ABSENT, OLD, Entry, Journal, Kind
 
-BEFORE = "before"
-"""Subfolder of the staging folder: the files as they were."""
-_ABSENT = ""
-"""In place of a digest: no file."""
 Keep = Callable[[], None]
-Journal = dict[str, list[str]]
-"""Path → digests: the first is what it was, the others are what the change may make of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Edit:
+    """A change of single files as its journal and the files show it."""
+
+    stage: Path
+    root: Path
+    journal: Journal
+    complete = False
+    """Never after a kill: only the process knows whether the files are what the server took up."""
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything was written."""
+        return any(
+            self._current(entry) != entry.before or files.unfinished(self.root / entry.path)
+            for entry in self.journal.entries
+        )
+
+    def changed_since(self) -> list[str]:
+        """Files that are neither as they were nor as the change may have left them."""
+        return [
+            entry.path
+            for entry in self.journal.entries
+            if self._current(entry) not in (entry.before, *entry.after)
+        ]
+
+    def undo(self) -> None:
+        """Put all files back."""
+        for entry in self.journal.entries:
+            for unfinished in files.unfinished(self.root / entry.path):
+                with contextlib.suppress(OSError):  # it may be anything, and must not end the way back
+                    unfinished.unlink()
+            if not entry.before:
+                (self.root / entry.path).unlink(missing_ok=True)
+            elif self._current(entry) != entry.before:
+                (self.root / entry.path).parent.mkdir(parents=True, exist_ok=True)
+                (self.stage / OLD / entry.path).replace(self.root / entry.path)
+        files.sync(self.root)
+        record.end(self.stage)
+
+    def _current(self, entry: Entry) -> str:
+        return _digest(self.root / entry.path)
 
 
 @contextlib.contextmanager
 def undoable(root: Path, contents: Mapping[str, Collection[bytes | None]]) -> Iterator[Keep]:
     """Change these files, each to one of the contents (None: no file), all of them or none.
 
-    What is changed stays once the function that this gives was called: by whoever has more to take back than
-    files if that fails, else at the end. Raises ``TrbError`` DISK_FULL or OUTPUT_NOT_WRITABLE; then the files
-    are as they were.
+    Yield a ``keep`` callback. Changes become permanent when it is called, or at exit: a caller that has more
+    than files to take back calls it where a failure can still be handled. Raises ``TrbError`` DISK_FULL or
+    OUTPUT_NOT_WRITABLE; then the files are as they were.
     """
     for path in contents:
         transfer.check_inside(path, str(root), root)
     with staging.staging(root) as stage:
-        journal = {path: [_digest(root / path), *map(_sha256, among)] for path, among in contents.items()}
-        for path, (before, *_) in journal.items():
-            if before:
-                _link(root / path, stage / BEFORE / path)
+        entries = tuple(
+            Entry(path=path, before=_digest(root / path), after=tuple(map(_sha256, among)))
+            for path, among in contents.items()
+        )
+        for entry in entries:
+            if entry.before:
+                _link(root / entry.path, stage / OLD / entry.path)
         files.sync_all(stage)
-        seal.write(stage, staging.UNDO, journal)
+        edit = Edit(stage=stage, root=root, journal=Journal(kind=Kind.EDIT, entries=entries))
+        record.begin(stage, edit.journal)
 
         kept = False
 
         def keep() -> None:  # if that fails the next command would undo it, so it is undone now
             nonlocal kept
             if not kept:
-                (stage / staging.UNDO).unlink()
+                record.end(stage)
                 kept = True
 
         try:
@@ -58,62 +100,8 @@ def undoable(root: Path, contents: Mapping[str, Collection[bytes | None]]) -> It
             keep()
         except BaseException:
             if not kept:
-                _put_back(stage, root, journal)
+                edit.undo()
             raise
-
-
-def recover(stage: Path, root: Path, *, write: bool) -> Iterator[str]:
-    """Undo what a process that is gone had begun; a line for it. Raises ``TrbError`` EDITED_FILE.
-
-    The error is raised if a file has become something else meanwhile, which undoing would lose.
-    """
-    if not (stage / staging.UNDO).is_file():
-        return
-    journal = _read(stage, root)
-    current = {path: _digest(root / path) for path in journal}
-    begun = any(
-        current[path] != before or files.unfinished(root / path) for path, (before, *_) in journal.items()
-    )
-    if not write:
-        if begun:
-            yield "a trb that was killed left a change half done"
-        return
-    other = [path for path, digests in journal.items() if current[path] not in digests]
-    if other:
-        raise TrbError(
-            Code.EDITED_FILE,
-            "a trb that was killed left a change half done, and that cannot be undone, since files were "
-            f"changed after that: {', '.join(other[:5])}",
-            where=str(root),
-            remedy=f"the files as they were are in {stage / BEFORE}: copy back what you need, then remove "
-            f"{stage}",
-        )
-    _put_back(stage, root, journal)
-    if begun:
-        yield "a trb that was killed had left a change half done: the repository is as it was before"
-
-
-def _read(stage: Path, root: Path) -> Journal:
-    """Raises one of ``files.DAMAGED``, and ``TrbError`` for a path that leads out of the repository."""
-    journal: Journal = {}
-    for path, digests in seal.read(stage, staging.UNDO).items():
-        transfer.check_inside(path, str(stage / staging.UNDO), root)
-        journal[path] = [str(digest) for digest in (digests[0], *digests[1:])]
-    return journal
-
-
-def _put_back(stage: Path, root: Path, journal: Journal) -> None:
-    for path, (before, *_) in journal.items():
-        for unfinished in files.unfinished(root / path):
-            with contextlib.suppress(OSError):  # it may be anything, and must not end the way back
-                unfinished.unlink()
-        if not before:
-            (root / path).unlink(missing_ok=True)
-        elif _digest(root / path) != before:
-            (root / path).parent.mkdir(parents=True, exist_ok=True)
-            (stage / BEFORE / path).replace(root / path)
-    files.sync(root)
-    (stage / staging.UNDO).unlink(missing_ok=True)
 
 
 def _link(file: Path, target: Path) -> None:
@@ -125,8 +113,8 @@ def _link(file: Path, target: Path) -> None:
 
 
 def _digest(file: Path) -> str:
-    return files.hash_file(file) if file.is_file() else _ABSENT
+    return files.hash_file(file) if file.is_file() else ABSENT
 
 
 def _sha256(content: bytes | None) -> str:
-    return _ABSENT if content is None else hashlib.sha256(content).hexdigest()
+    return ABSENT if content is None else hashlib.sha256(content).hexdigest()

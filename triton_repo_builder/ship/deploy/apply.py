@@ -19,24 +19,25 @@ from triton_repo_builder.base.text import counted
 from triton_repo_builder.produce.write import install, ownership
 from triton_repo_builder.repository import integrity
 from triton_repo_builder.repository.integrity import Altered, Disagreement
-from triton_repo_builder.repository.journal import between, recovery, staging
+from triton_repo_builder.repository.journal import between, record, recovery, staging
 from triton_repo_builder.run import smoke
 from triton_repo_builder.run.client import HttpClient, RequestFailed
 from triton_repo_builder.run.serve.loading import load_unload
 from triton_repo_builder.ship.deploy import drift
 from triton_repo_builder.ship.deploy.drift import Action, Drift
-from triton_repo_builder.ship.deploy.stage import Side
-from triton_repo_builder.ship.deploy.transition import Options, Tell, Transition
+from triton_repo_builder.ship.deploy.engine import Tell
+from triton_repo_builder.ship.deploy.stage import RepositoryState
+from triton_repo_builder.ship.deploy.transition import Options, Transition
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What became of one endpoint."""
+    """The outcome of one endpoint."""
 
     drift: Drift
     error: TrbError | None = None
     loads: int = 0
-    """Loads that were asked of the server, those of a way back included."""
+    """Load requests to the server, also on the way back."""
 
     def to_json(self) -> dict[str, Any]:
         """For a program."""
@@ -47,7 +48,7 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Applied:
-    """What became of a revision."""
+    """The outcome of a revision."""
 
     folder: str
     outcomes: tuple[Outcome, ...]
@@ -91,12 +92,12 @@ def error(applied: Applied) -> TrbError:
 def folder(url: str, to: Path | None) -> Path:
     """The folder that the server at ``url`` reads its models from. Raises ``TrbError`` UNREACHABLE, USAGE."""
     server = load_unload.find(url)
-    known = server.repository.path if server.repository.models else None
+    served_from = server.repository.path if server.repository.models else None
     if to is not None:
-        if known is not None and to.is_dir() and known.resolve() != to.resolve():
+        if served_from is not None and to.is_dir() and served_from.resolve() != to.resolve():
             raise TrbError(
                 Code.USAGE,
-                f"the server reads its models from {known}",
+                f"the server reads its models from {served_from}",
                 where=str(to),
                 remedy="leave --to out, or name that folder",
             )
@@ -108,14 +109,14 @@ def folder(url: str, to: Path | None) -> Path:
                 remedy="name the folder that the server reads",
             )
         return to
-    if known is None:
+    if served_from is None:
         raise TrbError(
             Code.USAGE,
             "the folder that this server reads its models from cannot be found out from here",
             where=server.base,
             remedy="name it with --to FOLDER",
         )
-    return known
+    return served_from
 
 
 def run(revision: Path, root: Path, urls: smoke.Urls, options: Options, tell: Tell) -> Applied:
@@ -127,18 +128,18 @@ def run(revision: Path, root: Path, urls: smoke.Urls, options: Options, tell: Te
     with staging.exclusive(root), staging.staging(root) as held:
         for line in recovery.recover(root, write=not options.dry_run):
             tell(line)
-        have = _side(root)
-        want = _side(revision) if repository.read_manifest(revision) is not None else None
-        if want is None or not want.manifest.endpoints:
+        current = _side(root)
+        target = _side(revision) if repository.read_manifest(revision) is not None else None
+        if target is None or not target.manifest.endpoints:
             raise TrbError(
                 Code.REPOSITORY_UNREADABLE,
                 "has no endpoint that trb built",
                 where=str(revision),
                 remedy="name a folder, URL or commit that trb build made",
             )
-        _prove(revision, want)
-        have = replace(have, state=install.linked(have.state, held))
-        found = drift.compare(have, want, root, HttpClient(urls.http, 10), load_unload.find(urls.http))
+        _prove(revision, target)
+        current = replace(current, state=install.linked(current.state, held))
+        found = drift.compare(current, target, root, HttpClient(urls.http, 10), load_unload.find(urls.http))
         if options.dry_run:
             return Applied(folder=str(root), outcomes=tuple(Outcome(drift=each) for each in found))
         if any(found):
@@ -148,8 +149,8 @@ def run(revision: Path, root: Path, urls: smoke.Urls, options: Options, tell: Te
         transition = Transition(
             root=root,
             revision=revision,
-            have=have,
-            want=want,
+            current=current,
+            target=target,
             urls=urls,
             options=options,
             tell=tell,
@@ -159,33 +160,33 @@ def run(revision: Path, root: Path, urls: smoke.Urls, options: Options, tell: Te
         return Applied(folder=str(root), outcomes=outcomes)
 
 
-def _prove(revision: Path, want: Side) -> None:
+def _prove(revision: Path, target: RepositoryState) -> None:
     """Raise DIGEST_MISMATCH if the revision is not as it was built: by the bytes that were read of it."""
-    recorded, state = want.manifest.files, want.state
+    recorded, state = target.manifest.files, target.state
     altered: tuple[Altered | Disagreement, ...] = tuple(
         Altered(path=path, missing=path not in state)
         for path, record in sorted(recorded.items())
         if path not in state or state[path].record.sha256 != record.sha256
     )
-    if found := altered or tuple(integrity.disagreements(revision, want.manifest)):
+    if found := altered or tuple(integrity.disagreements(revision, target.manifest)):
         raise integrity.not_as_built(found, str(revision))
 
 
 def _outcomes(transition: Transition, found: Sequence[Drift]) -> tuple[Outcome, ...]:
     """Every endpoint. Each marks the folder before it changes it; the mark goes when the last one is done."""
-    root, want = transition.root, transition.want
+    root, target = transition.root, transition.target
     try:
         outcomes = tuple(_outcome(transition, each) for each in found)
         if not any(outcome.error for outcome in outcomes):
-            install.install(root, {}, {}, (), want.manifest)
+            install.install(root, {}, {}, (), target.manifest)
             between.clear(root)
     except BaseException:  # Ctrl-C, SIGTERM, a full disk: what failed of a single endpoint is an outcome
         transition.take_back()
         if not transition.changed:  # all of it went back
-            between.unmark(transition.stage)
+            record.end(transition.stage)
         raise
     if not transition.stuck:
-        between.unmark(transition.stage)
+        record.end(transition.stage)
     return outcomes
 
 
@@ -216,6 +217,6 @@ def _unanswered(transition: Transition, error: RequestFailed | OSError) -> TrbEr
     )
 
 
-def _side(root: Path) -> Side:
+def _side(root: Path) -> RepositoryState:
     manifest = ownership.previous(root)
-    return Side(manifest=manifest, state=install.read(root, manifest.files))
+    return RepositoryState(manifest=manifest, state=install.read(root, manifest.files))

@@ -12,7 +12,7 @@ from triton_repo_builder.repository import as_loaded
 from triton_repo_builder.repository.pbtxt import PbtxtError
 from triton_repo_builder.run.client import HttpClient, NoAnswer, RequestFailed, admin_key, ready_versions
 from triton_repo_builder.run.serve.loading.load_unload import Server
-from triton_repo_builder.ship.deploy.stage import Side
+from triton_repo_builder.ship.deploy.stage import RepositoryState
 
 
 class Action(Enum):
@@ -53,7 +53,9 @@ class Drift:
         return {**asdict(self), "action": self.action.value}
 
 
-def compare(have: Side, want: Side, root: Path, http: HttpClient, server: Server) -> tuple[Drift, ...]:
+def compare(
+    current: RepositoryState, target: RepositoryState, root: Path, http: HttpClient, server: Server
+) -> tuple[Drift, ...]:
     """Every endpoint of the folder and of the revision; what has to go comes last.
 
     Raises ``TrbError`` ADMIN_KEY, ``NoAnswer``.
@@ -65,10 +67,10 @@ def compare(have: Side, want: Side, root: Path, http: HttpClient, server: Server
     except RequestFailed as error:  # it keeps its list to itself
         admin_key.refuse_other(http.url, error.message)
         loaded = {}
-    found = [_endpoint(have, want, name, loaded, http) for name in sorted(want.manifest.endpoints)]
-    found = [drift or _brought(drift, want, server) for drift in found]
-    for name, entry in sorted(have.manifest.endpoints.items()):
-        if name not in want.manifest.endpoints:
+    found = [_endpoint(current, target, name, loaded, http) for name in sorted(target.manifest.endpoints)]
+    found = [drift or _brought(drift, target, server) for drift in found]
+    for name, entry in sorted(current.manifest.endpoints.items()):
+        if name not in target.manifest.endpoints:
             found.append(Drift(endpoint=name, action=Action.UNLOAD, old=entry.served.version))
     for model in sorted(loaded):
         if not (root / model).is_dir():
@@ -77,41 +79,47 @@ def compare(have: Side, want: Side, root: Path, http: HttpClient, server: Server
 
 
 def _endpoint(
-    have: Side, want: Side, name: str, loaded: Mapping[str, tuple[int, ...]], http: HttpClient
+    current: RepositoryState,
+    target: RepositoryState,
+    name: str,
+    loaded: Mapping[str, tuple[int, ...]],
+    http: HttpClient,
 ) -> Drift:
-    new = want.manifest.endpoints[name].served.version
-    before = have.manifest.endpoints.get(name)
+    new = target.manifest.endpoints[name].served.version
+    before = current.manifest.endpoints.get(name)
     if before is None:
         return Drift(endpoint=name, action=Action.LOAD, new=new, why="new")
     old = before.served.version
     if old != new:
         return Drift(endpoint=name, action=Action.PROMOTE, old=old, new=new)
-    models = {*before.models, *want.manifest.endpoints[name].models}
-    if other := sorted(model for model in models if not have.same_files(want, model)):
+    models = {*before.models, *target.manifest.endpoints[name].models}
+    if other := sorted(model for model in models if not current.same_files(target, model)):
         why = f"other content: {', '.join(other)}"
         return Drift(endpoint=name, action=Action.PROMOTE, old=old, new=new, why=why)
-    why = unserved(want, name, loaded, http)
+    why = unserved(target, name, loaded, http)
     return Drift(endpoint=name, action=Action.LOAD if why else Action.NOTHING, old=old, new=new, why=why)
 
 
-def _brought(drift: Drift, want: Side, server: Server) -> Drift:
+def _brought(drift: Drift, target: RepositoryState, server: Server) -> Drift:
     """A load for an endpoint of which a model was loaded from files that came with the request."""
-    for model in want.manifest.endpoints[drift.endpoint].models:
+    for model in target.manifest.endpoints[drift.endpoint].models:
         if server.brought(model):
             why = f"{model} runs files that came with a request to load it"
             return replace(drift, action=Action.LOAD, why=why)
     return drift
 
 
-def unserved(want: Side, name: str, loaded: Mapping[str, tuple[int, ...]], http: HttpClient) -> str:
+def unserved(
+    target: RepositoryState, name: str, loaded: Mapping[str, tuple[int, ...]], http: HttpClient
+) -> str:
     """How the server does not serve an endpoint as the files of the revision say; empty if it does."""
-    for model, numbers in want.loaded(name).items():
+    for model, numbers in target.loaded(name).items():
         if loaded.get(model, ()) != numbers:
-            have = ", ".join(map(str, loaded.get(model, ()))) or "none"
-            return f"the server has version {have} of {model}"
+            versions = ", ".join(map(str, loaded.get(model, ()))) or "none"
+            return f"the server has version {versions} of {model}"
         try:
-            version = want.manifest.endpoints[name].served.version
-            other = as_loaded.differences(want.config(model), http.config(model), version)
+            version = target.manifest.endpoints[name].served.version
+            other = as_loaded.differences(target.config(model), http.config(model), version)
         except (RequestFailed, PbtxtError) as error:
             return f"the server does not describe {model}: {error}"
         if other:

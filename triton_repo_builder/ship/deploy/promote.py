@@ -164,17 +164,24 @@ def undoable(move: Move, *further: Mapping[str, bytes]) -> Iterator[Keep]:
 def in_repository(move: Move) -> None:
     """Serve the new version from the next load on: all of its files, or nothing changes."""
     with undoable(move):
-        for model in (*move.steps, move.name):
-            write(move, model, move.new_files, (move.new,))
+        put(move, served(move, dict.fromkeys(move.models, (move.new_files, (move.new,)))))
         manifest.write(move.root, promoted(move))
 
 
-def write(move: Move, model: str, shared: Mapping[str, bytes], numbers: Iterable[int]) -> None:
-    """Write a model's own files for these loaded versions; remove the other version's further files."""
-    contents = {p: c for p, c in versions.serving(shared, numbers).items() if p.split("/")[0] == model}
+def served(move: Move, models: Mapping[str, tuple[Mapping[str, bytes], Iterable[int]]]) -> dict[str, bytes]:
+    """The files outside of version folders, for each model of one version and with these versions loaded."""
+    return {
+        path: content
+        for model in (*move.steps, move.name)
+        for path, content in versions.serving(*models[model]).items()
+        if path.split("/")[0] == model
+    }
+
+
+def put(move: Move, contents: Mapping[str, bytes]) -> None:
+    """Write these files, as far as they differ; remove what else the two versions have there."""
     for path in {*move.old_files, *move.new_files} - {*contents}:
-        if path.split("/")[0] == model:
-            (move.root / path).unlink(missing_ok=True)
+        (move.root / path).unlink(missing_ok=True)
     for path, content in contents.items():
         if not (move.root / path).is_file() or files.read(move.root / path) != content:
             files.write(move.root / path, content)
@@ -183,10 +190,9 @@ def write(move: Move, model: str, shared: Mapping[str, bytes], numbers: Iterable
 def promoted(move: Move) -> Manifest:
     """The manifest once the new version is served."""
     entry = move.manifest.endpoints[move.name]
-    served = versions.serving(move.new_files, (move.new,)).items()
     records = {
         path: FileRecord(sha256=hashlib.sha256(content).hexdigest(), bytes=len(content))
-        for path, content in served
+        for path, content in versions.serving(move.new_files, (move.new,)).items()
     }
     others = {path: record for path, record in move.manifest.files.items() if path not in move.old_files}
     return replace(

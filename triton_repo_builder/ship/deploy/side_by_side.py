@@ -20,135 +20,127 @@ from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.produce.write.install import Piece, below
 from triton_repo_builder.repository import CONFIG, SHARED, VERSION, pbtxt
 from triton_repo_builder.repository.config import ModelConfig
-from triton_repo_builder.ship.deploy.stage import Side, Stage, final
+from triton_repo_builder.ship.deploy.stage import Change, RepositoryState, Stage
 
 
-def states(
-    have: Side,
-    want: Side,
-    name: str,
-    models: Collection[str],
-    old: Mapping[str, int],
-    new: Mapping[str, int],
-    changed: tuple[str, ...],
-    touched: tuple[str, ...],
-    free: int,
-) -> list[Stage]:
-    """The states after the one that is there. Raises ``TrbError`` APPLY_FAILED.
+def states(change: Change) -> list[Stage]:
+    """The states after the one that is there. Raises ``TrbError`` APPLY_FAILED."""
+    numbers = {
+        model: change.new[model] if change.new[model] != change.old[model] else change.free
+        for model in change.changed
+    }
+    renumbered = tuple(model for model in change.changed if numbers[model] != change.new[model])
+    listed = [_pin(change)]
+    listed.append(_beside(change, listed[-1], numbers))
+    listed.append(_switch(change, listed[-1], numbers))
+    if renumbered:
+        listed.append(_number(change, listed[-1], {model: numbers[model] for model in renumbered}))
+        listed.append(_settle(change, listed[-1]))
+    loads = (*change.changed, change.name)
+    return [*listed, change.final("the old is unloaded", loads=loads, proven=False)]
 
-    ``old`` and ``new``: the version that each model runs; ``changed``: the steps that answer otherwise;
-    ``touched``: those with any other file.
-    """
-    before, after = have.manifest.endpoints[name], want.manifest.endpoints[name]
-    numbers = {model: new[model] if new[model] != old[model] else free for model in changed}
-    here, there = below(have.state, models), below(want.state, models)
-    own, config = f"{name}/", f"{name}/{CONFIG}"
-    result: list[Stage] = []
 
-    running = {model: old[model] for model in changed}
-    pinned = {**here, config: _pinned(here[config], running, name)}
-    result.append(
-        Stage(
-            about=f"{name}: steps pinned",
-            state=pinned,
-            entry=before,
-            loads=(name,),
-            expected={name: have.selected(name)},
-        )
+def _pin(change: Change) -> Stage:
+    """The ensemble names the versions that it runs."""
+    name, config = change.name, f"{change.name}/{CONFIG}"
+    state = below(change.current.state, change.models)
+    running = {model: change.old[model] for model in change.changed}
+    return Stage(
+        about=f"{name}: steps pinned",
+        state={**state, config: _pinned(state[config], running, name)},
+        entry=change.current.manifest.endpoints[name],
+        loads=(name,),
+        expected={name: change.current.selected(name)},
     )
-    both = {path: piece for path, piece in pinned.items() if path.split("/")[0] not in touched}
+
+
+def _beside(change: Change, before: Stage, numbers: Mapping[str, int]) -> Stage:
+    """Each changed step with its old and its new version."""
+    old, touched = change.old, change.touched
+    state = _without(before, touched)
     for model in touched:
-        both |= _beside(have, want, model, old, new, numbers)
-    result.append(
-        Stage(
-            about="; ".join(
-                f"{model}: versions {old[model]} and {number}" for model, number in numbers.items()
-            ),
-            state=both,
-            entry=before,
-            loads=touched,
-            expected={model: tuple(sorted((old[model], number))) for model, number in numbers.items()},
-        )
+        state |= _both(change, model, numbers)
+    return replace(
+        before,
+        about="; ".join(f"{model}: versions {old[model]} and {new}" for model, new in numbers.items()),
+        state=state,
+        loads=touched,
+        expected={model: tuple(sorted((old[model], new))) for model, new in numbers.items()},
     )
-    switched = {path: piece for path, piece in both.items() if not path.startswith(own)}
-    switched |= {path: piece for path, piece in there.items() if path.startswith(own)}
-    switched[config] = _pinned(there[config], numbers, name)
-    served = replace(after, previous=None, others={})
-    result.append(
-        Stage(
-            about=f"{name}: runs the new versions",
-            state=switched,
-            entry=served,
-            loads=(name,),
-            expected={name: want.selected(name)},
-            proven=True,
-        )
-    )
-    again = tuple(model for model in changed if numbers[model] != new[model])
-    if again:
-        numbered = {path: piece for path, piece in switched.items() if path.split("/")[0] not in again}
-        for model in again:
-            numbered |= _renumbered(want, model, new[model], numbers[model])
-        result.append(
-            Stage(
-                about="; ".join(f"{model}: version {new[model]}" for model in again),
-                state=numbered,
-                entry=served,
-                loads=again,
-                expected={model: tuple(sorted((new[model], numbers[model]))) for model in again},
-            )
-        )
-        settled = {**numbered, config: _pinned(there[config], {m: new[m] for m in changed}, name)}
-        result.append(
-            Stage(
-                about=f"{name}: runs version {new[name]}",
-                state=settled,
-                entry=served,
-                loads=(name,),
-                expected={name: want.selected(name)},
-            )
-        )
-    result.append(
-        final(have, want, name, models, loads=(*changed, name), proven=False, about="the old is unloaded")
-    )
-    return result
 
 
-def _beside(
-    have: Side,
-    want: Side,
-    model: str,
-    old: Mapping[str, int],
-    new: Mapping[str, int],
-    numbers: Mapping[str, int],
-) -> dict[str, Piece]:
+def _switch(change: Change, before: Stage, numbers: Mapping[str, int]) -> Stage:
+    """The ensemble runs the new versions."""
+    name, config = change.name, f"{change.name}/{CONFIG}"
+    after = below(change.target.state, (name,))
+    return Stage(
+        about=f"{name}: runs the new versions",
+        state={**_without(before, (name,)), **after, config: _pinned(after[config], numbers, name)},
+        entry=replace(change.target.manifest.endpoints[name], previous=None, others={}),
+        loads=(name,),
+        expected={name: change.target.selected(name)},
+        proven=True,
+    )
+
+
+def _number(change: Change, before: Stage, numbers: Mapping[str, int]) -> Stage:
+    """Steps that run under a free number, under the revision's number as well."""
+    new, renumbered = change.new, tuple(numbers)
+    state = _without(before, renumbered)
+    for model, taken in numbers.items():
+        state |= {
+            **_front(change.target, model, (new[model], taken)),
+            **_version(change.target, model, new[model], new[model]),
+            **_version(change.target, model, new[model], taken),
+        }
+    return replace(
+        before,
+        about="; ".join(f"{model}: version {new[model]}" for model in renumbered),
+        state=state,
+        loads=renumbered,
+        expected={model: tuple(sorted((new[model], taken))) for model, taken in numbers.items()},
+        proven=False,
+    )
+
+
+def _settle(change: Change, before: Stage) -> Stage:
+    """The ensemble at the revision's numbers."""
+    name, new, config = change.name, change.new, f"{change.name}/{CONFIG}"
+    running = {model: new[model] for model in change.changed}
+    pinned = _pinned(change.target.state[config], running, name)
+    return replace(
+        before,
+        about=f"{name}: runs version {new[name]}",
+        state={**before.state, config: pinned},
+        loads=(name,),
+        expected={name: change.target.selected(name)},
+    )
+
+
+def _without(stage: Stage, models: Collection[str]) -> dict[str, Piece]:
+    return {path: piece for path, piece in stage.state.items() if path.split("/")[0] not in models}
+
+
+def _both(change: Change, model: str, numbers: Mapping[str, int]) -> dict[str, Piece]:
     """A step with its old version and the revision's; one that changes in no answer is the revision's."""
+    current, target, old = change.current, change.target, change.old
     if model not in numbers:
-        return below(want.state, (model,))
-    state = _front(want, model, (old[model], numbers[model]))
+        return below(target.state, (model,))
+    state = _front(target, model, (old[model], numbers[model]))
     state |= {
         path: piece
-        for path, piece in have.state.items()
-        if path.startswith(tuple(f"{model}/{number}/" for number in have.numbers(model)))
+        for path, piece in current.state.items()
+        if path.startswith(tuple(f"{model}/{number}/" for number in current.numbers(model)))
         and not path.startswith(f"{model}/{numbers[model]}/")
     }
-    return state | _version(want, model, new[model], numbers[model])
+    return state | _version(target, model, change.new[model], numbers[model])
 
 
-def _renumbered(want: Side, model: str, number: int, taken: int) -> dict[str, Piece]:
-    """A step with its new content under both numbers."""
-    return {
-        **_front(want, model, (number, taken)),
-        **_version(want, model, number, number),
-        **_version(want, model, number, taken),
-    }
-
-
-def _front(want: Side, model: str, numbers: tuple[int, ...]) -> dict[str, Piece]:
+def _front(target: RepositoryState, model: str, numbers: tuple[int, ...]) -> dict[str, Piece]:
     """The revision's files outside of version folders, with these versions loaded."""
     state = {
         path: piece
-        for path, piece in below(want.state, (model,)).items()
+        for path, piece in below(target.state, (model,)).items()
         if not VERSION.fullmatch(path.split("/")[1])
     }
     config = f"{model}/{CONFIG}"
@@ -157,12 +149,12 @@ def _front(want: Side, model: str, numbers: tuple[int, ...]) -> dict[str, Piece]
     return {**state, config: Piece.of(listed.encode("utf-8", "surrogateescape"))}
 
 
-def _version(want: Side, model: str, number: int, under: int) -> dict[str, Piece]:
+def _version(target: RepositoryState, model: str, number: int, under: int) -> dict[str, Piece]:
     """A version folder of the revision under another number."""
     prefix = f"{model}/{number}/"
     return {
         f"{model}/{under}/{path.removeprefix(prefix)}": piece
-        for path, piece in want.state.items()
+        for path, piece in target.state.items()
         if path.startswith(prefix) and not path.startswith(f"{prefix}{SHARED}/")
     }
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.produce.write import versions
 from triton_repo_builder.produce.write.install import State, below
 from triton_repo_builder.repository import CONFIG, SHARED, VERSION, Manifest, pbtxt
 from triton_repo_builder.repository.config import ModelConfig
@@ -32,7 +34,7 @@ class Stage:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Side:
+class RepositoryState:
     """A repository as the stages need it: the served folder, or the revision."""
 
     manifest: Manifest
@@ -85,7 +87,7 @@ class Side:
             if path.startswith(prefix) and not path.startswith(f"{prefix}{SHARED}/")
         }
 
-    def same_files(self, other: Side, model: str) -> bool:
+    def same_files(self, other: RepositoryState, model: str) -> bool:
         """Whether trb's files of a model are the same."""
         mine, others = (
             {path: piece.record.sha256 for path, piece in below(side.state, (model,)).items()}
@@ -94,22 +96,64 @@ class Side:
         return mine == others
 
 
-def final(
-    have: Side,
-    want: Side,
-    name: str,
-    models: Collection[str],
-    *,
-    loads: tuple[str, ...],
-    proven: bool,
-    about: str,
-) -> Stage:
-    """The revision's files; models that it does not need any more are unloaded once the ensemble changed."""
-    return Stage(
-        about=f"{name}: {about}",
-        state=below(want.state, models),
-        entry=want.manifest.endpoints[name],
-        loads=loads,
-        expected=want.loaded(name),
-        proven=proven,
-    )
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """An endpoint on its way from the served folder's state to a revision's."""
+
+    current: RepositoryState
+    target: RepositoryState
+    name: str
+    models: Collection[str]
+    """The model folders that change."""
+    free: int = 0
+    """A version number that nothing uses."""
+
+    @cached_property
+    def old(self) -> dict[str, int]:
+        """The version of each model that answers before."""
+        return self.current.runs(self.name)
+
+    @cached_property
+    def new(self) -> dict[str, int]:
+        """The version of each model that answers afterwards."""
+        return self.target.runs(self.name)
+
+    @cached_property
+    def touched(self) -> tuple[str, ...]:
+        """The steps of the revision with other files than the folder has."""
+        return tuple(model for model in self._steps if not self._is_same(model))
+
+    @cached_property
+    def changed(self) -> tuple[str, ...]:
+        """The steps that answer otherwise."""
+        return tuple(model for model in self._steps if model in self.old and self._answers_otherwise(model))
+
+    @property
+    def _steps(self) -> list[str]:
+        return [model for model in self.new if model != self.name]
+
+    def _is_same(self, model: str) -> bool:
+        return model in self.old and self.current.same_files(self.target, model)
+
+    def _answers_otherwise(self, model: str) -> bool:
+        old, new = self.old[model], self.new[model]
+        return (
+            old != new
+            or self.current.content(model, old) != self.target.content(model, new)
+            or bool(self.unlike(model))
+        )
+
+    def unlike(self, model: str) -> str:
+        """The first field of a step's configuration that means something else afterwards."""
+        return versions.unlike(self.current.config(model), self.target.config(model))
+
+    def final(self, about: str, *, loads: tuple[str, ...], proven: bool = True) -> Stage:
+        """The revision's files; models that it does not need are unloaded once the ensemble changed."""
+        return Stage(
+            about=f"{self.name}: {about}",
+            state=below(self.target.state, self.models),
+            entry=self.target.manifest.endpoints[self.name],
+            loads=loads,
+            expected=self.target.loaded(self.name),
+            proven=proven,
+        )

@@ -6,21 +6,19 @@ old until the new is ready, and no answer is of two versions. Several: ``side_by
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.produce.write import versions
 from triton_repo_builder.produce.write.install import Piece, below
 from triton_repo_builder.repository import CONFIG, pbtxt
 from triton_repo_builder.ship.deploy import side_by_side
-from triton_repo_builder.ship.deploy.stage import Side, Stage, final
+from triton_repo_builder.ship.deploy.stage import Change, RepositoryState, Stage
 
 _TENSORS = ("input", "output", "max_batch_size", "batch_input", "batch_output", "model_transaction_policy")
 
 
 def posed(stage: Stage, model: str, number: int, failed: int) -> Stage:
-    """The same with the content of a version that loads under the number of one that failed."""
+    """A stage with the content of a version that loads also under the number of one that failed."""
     config = f"{model}/{CONFIG}"
     prefix = f"{model}/{number}/"
     text = stage.state[config].bytes.decode("utf-8", "surrogateescape")
@@ -36,94 +34,88 @@ def posed(stage: Stage, model: str, number: int, failed: int) -> Stage:
     )
 
 
-def first(have: Side, name: str, models: Collection[str]) -> Stage:
+def first(change: Change) -> Stage:
     """The state that is there."""
-    entry = have.manifest.endpoints.get(name)
+    entry = change.current.manifest.endpoints.get(change.name)
     return Stage(
         about="as before",
-        state=below(have.state, models),
+        state=below(change.current.state, change.models),
         entry=entry,
-        expected=have.loaded(name) if entry else {},
+        expected=change.current.loaded(change.name) if entry else {},
     )
 
 
-def loading(have: Side, want: Side, name: str, models: Collection[str]) -> list[Stage]:
+def loading(change: Change) -> list[Stage]:
     """A new endpoint, or one that the server does not have as the folder does."""
+    current, target, name = change.current, change.target, change.name
     steps = tuple(
         model
-        for model in want.manifest.endpoints[name].models[1:]
-        if name in have.manifest.endpoints and have.same_files(want, model)
+        for model in target.manifest.endpoints[name].models[1:]
+        if name in current.manifest.endpoints and current.same_files(target, model)
     )
-    return [final(have, want, name, models, loads=(*steps, name), proven=True, about="loaded")]
+    return [change.final("loaded", loads=(*steps, name))]
 
 
-def removing(have: Side, name: str, models: Collection[str]) -> list[Stage]:
+def removing(change: Change) -> list[Stage]:
     """An endpoint goes: unloaded first, then its files."""
-    gone = tuple(model for model in have.manifest.endpoints[name].models if model in models)
-    return [Stage(about=f"{name} is unloaded", state={}, entry=None, expected={}, unloads=(name, *gone[1:]))]
+    name = change.name
+    return [
+        Stage(
+            about=f"{name} is unloaded",
+            state={},
+            entry=None,
+            expected={},
+            unloads=(name, *_steps_there(change)),
+        )
+    ]
 
 
-def changing(
-    have: Side, want: Side, name: str, models: Collection[str], free: int, *, interrupt: bool
-) -> list[Stage]:
+def changing(change: Change, *, interrupt: bool) -> list[Stage]:
     """The states from the served content of an endpoint to the revision's. Raises ``TrbError`` APPLY_FAILED.
 
-    ``free`` is a version number that nothing uses. With ``interrupt`` what cannot be loaded side by side is
-    unloaded first; else that raises.
+    With ``interrupt`` what cannot be loaded side by side is unloaded first; else that raises.
     """
-    old, new = have.runs(name), want.runs(name)
-    steps = [model for model in new if model != name and model in old]
-    changed = {model: _difference(have, want, model, old, new) for model in steps}
-    changed = {model: about for model, about in changed.items() if about}
-    touched = tuple(
-        model for model in new if model != name and not (model in old and have.same_files(want, model))
+    if not change.changed or (len(change.changed) == 1 and _in_place(change, change.changed[0])):
+        return [change.final("loaded in place", loads=(*change.touched, change.name))]
+    unlike = {model: field for model in change.changed if (field := change.unlike(model))}
+    if not unlike:
+        return side_by_side.states(change)
+    if interrupt:
+        return [_interrupted(change)]
+    model, field = next(iter(unlike.items()))
+    raise TrbError(
+        Code.APPLY_FAILED,
+        f"its step {model} has another {field}: old and new cannot be loaded at once",
+        where=change.name,
+        remedy="build it under another --name and switch clients; or apply with --interrupt, which "
+        "refuses requests to this endpoint until the new one is loaded",
     )
-    if not changed or (len(changed) == 1 and _in_place(have, want, name, next(iter(changed)), old, new)):
-        return [final(have, want, name, models, loads=(*touched, name), proven=True, about="loaded in place")]
-    unlike = {model: versions.unlike(have.config(model), want.config(model)) for model in changed}
-    unlike = {model: field for model, field in unlike.items() if field}
-    if unlike:
-        if interrupt:
-            return [_interrupted(have, want, name, models)]
-        model, field = next(iter(unlike.items()))
-        raise TrbError(
-            Code.APPLY_FAILED,
-            f"its step {model} has another {field}: old and new cannot be loaded at once",
-            where=name,
-            remedy="build it under another --name and switch clients; or apply with --interrupt, which "
-            "refuses requests to this endpoint until the new one is loaded",
-        )
-    return side_by_side.states(have, want, name, models, old, new, tuple(changed), touched, free)
 
 
-def _difference(have: Side, want: Side, model: str, old: Mapping[str, int], new: Mapping[str, int]) -> str:
-    """How a step would answer differently; empty if it would not."""
-    if old[model] != new[model]:
-        return "number"
-    if have.content(model, old[model]) != want.content(model, new[model]):
-        return "content"
-    return versions.unlike(have.config(model), want.config(model))
-
-
-def _in_place(
-    have: Side, want: Side, name: str, model: str, old: Mapping[str, int], new: Mapping[str, int]
-) -> bool:
+def _in_place(change: Change, model: str) -> bool:
     """Whether one changed step can be loaded in place: what is around it fits the old and the new one."""
-    if old.keys() != new.keys() or old[model] != new[model] or _routes(have, name) != _routes(want, name):
+    old, new = change.old, change.new
+    routes, others = (_routes(state, change.name) for state in (change.current, change.target))
+    if old.keys() != new.keys() or old[model] != new[model] or routes != others:
         return False
-    before, after = have.config(model), want.config(model)
+    before, after = change.current.config(model), change.target.config(model)
     return all(before.raw.get(field) == after.raw.get(field) for field in _TENSORS)
 
 
-def _routes(side: Side, name: str) -> list[object]:
-    return [replace(step, model_version=-1) for step in side.config(name).steps]
+def _routes(state: RepositoryState, name: str) -> list[object]:
+    return [replace(step, model_version=-1) for step in state.config(name).steps]
 
 
-def _interrupted(have: Side, want: Side, name: str, models: Collection[str]) -> Stage:
-    whole = final(have, want, name, models, loads=(name,), proven=True, about="loaded anew")
-    steps = [model for model in have.manifest.endpoints[name].models[1:] if model in models]
+def _interrupted(change: Change) -> Stage:
+    name = change.name
     return replace(
-        whole,
+        change.final("loaded anew", loads=(name,)),
         about=f"{name}: unloaded and loaded anew; requests are refused meanwhile",
-        unloads=(name, *steps),
+        unloads=(name, *_steps_there(change)),
     )
+
+
+def _steps_there(change: Change) -> tuple[str, ...]:
+    """The endpoint's steps before the change, of the models that change."""
+    steps = change.current.manifest.endpoints[change.name].models[1:]
+    return tuple(model for model in steps if model in change.models)

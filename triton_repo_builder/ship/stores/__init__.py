@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from triton_repo_builder import check, repository
-from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.repository.journal import between, recovery, staging, turn
+from triton_repo_builder.repository.journal import between, recovery, staging, swap, turn
 from triton_repo_builder.ship.stores import retention, signature, sigstore_bundle
 from triton_repo_builder.ship.stores.az import AzureStore
 from triton_repo_builder.ship.stores.gs import GoogleStore
@@ -189,7 +188,7 @@ def pull(
     recovery.recover(target)
     with staging.staging(target, how="as FOLDER") as stage:
         full = target.exists() and (not target.is_dir() or any(target.iterdir()))
-        new = stage / "new"
+        new = stage / swap.NEW
         new.mkdir()
         pulled = replace(
             store(location).pull(new, progress),
@@ -213,22 +212,6 @@ def pull(
                 where=str(target),
                 remedy="name an empty or a new folder, or replace what is there with --force",
             )
-        files.sync_all(new)
         with staging.exclusive(target) if target.exists() else contextlib.nullcontext():
-            _replace(target, new, stage / staging.REPLACED)
+            swap.replace(stage, target)
     return pulled
-
-
-def _replace(target: Path, new: Path, old: Path) -> None:
-    """Put ``new`` in the place of ``target``, and that to ``old``, which says that this has not ended."""
-    if target.exists():
-        target.rename(old)
-    try:
-        new.rename(target)
-        files.sync(target.resolve().parent)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            old.rename(target)
-        raise
-    with contextlib.suppress(OSError):
-        old.rename(old.with_name("done"))

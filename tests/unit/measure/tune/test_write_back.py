@@ -214,5 +214,5 @@ def test_a_process_that_is_killed_before_the_proof_is_undone_by_the_next(root: P
             os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(pid, 0)
     assert {path: path.read_bytes() for path in before} != before
-    assert any("left a change half done" in note for note in recovery.recover(root))
+    assert any("left the repository half changed" in note for note in recovery.recover(root))
     assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.repository.journal import between, recovery, seal, staging
+from triton_repo_builder.repository.journal import between, record, recovery, seal, staging
 
 OLD, MIDDLE, NEW = "old manifest", "one between", "new manifest"
 
@@ -70,14 +70,25 @@ def test_a_kill_before_the_first_or_after_the_last_change_leaves_nothing(
     assert not left.exists()
 
 
-def test_a_mark_that_was_written_by_half_is_none(root: Path, left: Path) -> None:
+def test_a_journal_that_is_damaged_is_an_error(root: Path, left: Path) -> None:
     say(root, MIDDLE)
-    (left / staging.APPLYING).write_text('{"endpoint": "senti')
-    between.refuse(root)
-    assert recovery.recover(root) == ()
+    (left / record.NAME).write_text('{"endpoint": "senti')
+    for reader in (between.refuse, recovery.recover):
+        with pytest.raises(TrbError, match="a journal that is damaged"):
+            reader(root)
+    between.clear(root)
+    assert (left / record.NAME).exists()
+
+
+def test_the_end_of_an_apply_ends_no_other_change(root: Path, left: Path) -> None:
+    (root / "a").write_text("new")
+    change = record.Journal(kind=record.Kind.EDIT, entries=(record.Entry(path="a", before="", after=()),))
+    record.begin(left, change)
+    between.clear(root)
+    assert (left / record.NAME).exists()
 
 
 def test_without_leave_to_write_the_mark_stays(root: Path, left: Path) -> None:
     say(root, NEW)
     assert recovery.recover(root, write=False) == ()
-    assert (left / staging.APPLYING).exists()
+    assert (left / record.NAME).exists()

@@ -10,7 +10,7 @@ import tiny
 
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import TrbError
-from triton_repo_builder.repository.journal import recovery, seal, staging, undo
+from triton_repo_builder.repository.journal import record, recovery, seal, staging, undo
 
 
 class Killed(BaseException):
@@ -26,7 +26,7 @@ def test_a_killed_change_of_files_leaves_no_folder(
     (output / "one").write_text("old")
     before = tiny.tree(output)
     with monkeypatch.context() as patched:
-        patched.setattr(undo, "_put_back", lambda *_: None)
+        patched.setattr(undo.Edit, "undo", lambda *_: None)
         with pytest.raises(Killed), undo.undoable(output, {"one": [b"new"]}):
             (output / name).unlink(missing_ok=True)
             (output / name).write_text("new")
@@ -39,7 +39,7 @@ def test_a_killed_change_of_files_leaves_no_folder(
 def test_what_was_killed_before_its_journal_leaves_no_folder(output: Path) -> None:
     output.mkdir()
     stage = output.with_name(f".{output.name}.trb-1")
-    (stage / undo.BEFORE).mkdir(parents=True)
+    (stage / record.OLD).mkdir(parents=True)
     seal.mark(stage)
     assert recovery.recover(output) == ()
     assert not stage.exists()
@@ -53,7 +53,7 @@ def test_a_change_whose_journal_stays_is_undone_at_once(
     unlink, refusals = Path.unlink, iter([PermissionError(13, "Permission denied")])
 
     def denied(path: Path, missing_ok: bool = False) -> None:
-        if path.name == staging.UNDO and (error := next(refusals, None)):
+        if path.name == record.NAME and (error := next(refusals, None)):
             raise error
         unlink(path, missing_ok=missing_ok)
 
@@ -72,7 +72,7 @@ def test_what_was_kept_is_not_undone(tmp_path: Path, monkeypatch: pytest.MonkeyP
     unlink, removed = Path.unlink, list[Path]()
 
     def once(path: Path, missing_ok: bool = False) -> None:
-        if path.name == staging.UNDO:
+        if path.name == record.NAME:
             if removed:
                 raise PermissionError(errno.EACCES, "Permission denied", str(path))
             removed.append(path)

@@ -15,7 +15,7 @@ import pytest
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.files import File
-from triton_repo_builder.repository.journal import staging
+from triton_repo_builder.repository.journal import record, staging
 
 
 def test_content_and_sources_are_described_alike(tmp_path: Path) -> None:
@@ -82,11 +82,11 @@ def test_the_stage_is_removed_after_a_failure(error: BaseException, tmp_path: Pa
     assert list(tmp_path.iterdir()) == []
 
 
-def left(output: Path, *, age: float = 3600, old: bool = False) -> Path:
+def left(output: Path, *, age: float = 3600, begun: bool = False) -> Path:
     """A staging folder as a build that was killed ``age`` seconds ago leaves it."""
     killed = (
         "import os, signal, sys; from pathlib import Path\n"
-        "from triton_repo_builder.repository.journal import staging\n"
+        "from triton_repo_builder.repository.journal import record, staging\n"
         "with staging.staging(Path(sys.argv[1])) as stage:\n"
         "    (stage / 'weights').write_bytes(b'x' * 1000)\n"
         "    print(stage, flush=True)\n"
@@ -95,8 +95,8 @@ def left(output: Path, *, age: float = 3600, old: bool = False) -> Path:
     done = subprocess.run([sys.executable, "-c", killed, str(output)], capture_output=True, text=True)
     assert done.returncode == -signal.SIGKILL
     folder = Path(done.stdout.strip())
-    if old:
-        (folder / ".old").mkdir()
+    if begun:
+        (folder / record.NAME).write_text("{}")
     os.utime(folder, (time.time() - age,) * 2)
     return folder
 
@@ -111,8 +111,8 @@ def test_what_a_killed_build_left_is_removed_by_the_next(tmp_path: Path) -> None
 
 
 def test_what_may_be_needed_stays(tmp_path: Path) -> None:
-    """A young one may belong to a build that just began; one with .old holds what was the user's."""
-    folders = [left(tmp_path / "repo", age=0), left(tmp_path / "repo", old=True)]
+    """A young one may belong to a build that just began; one with a journal may hold what was the user's."""
+    folders = [left(tmp_path / "repo", age=0), left(tmp_path / "repo", begun=True)]
     with staging.staging(tmp_path / "repo"):
         assert all(folder.exists() for folder in folders)
 

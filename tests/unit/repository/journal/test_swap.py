@@ -81,29 +81,34 @@ def test_a_swap_is_undone_whichever_step_fails(
 # --- killed ------------------------------------------------------------------------------------------
 
 UNDONE = "a trb that was killed had left the repository half replaced: it is as it was before"
+FINISHED = "a trb that was killed had replaced all that it was to: finished"
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from triton_repo_builder.repository.journal import recovery, staging, swap
+from triton_repo_builder.repository.journal import record, recovery, staging, swap
 
 output, step, after, names = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "after", sys.argv[4:]
-rename, calls = Path.rename, 0
+rename, end, calls = Path.rename, record.end, 0
 
-def killed(self, target):
+def killed(act, *arguments):
     global calls
     calls += 1
     if calls == step and after:
-        rename(self, target)
+        act(*arguments)
     if calls == step:
         os.kill(os.getpid(), signal.SIGKILL)
-    return rename(self, target)
+    return act(*arguments)
 
-Path.rename = killed
+Path.rename = lambda self, target: killed(rename, self, target)
+record.end = lambda stage: killed(end, stage)
 if not names:
     recovery.recover(output)
     sys.exit()
 with staging.staging(output) as stage:
     (output.parent / "stage").rename(stage / "new")
+    if names == ["."]:
+        swap.replace(stage, output)
+        sys.exit()
     for place in (stage / "new").iterdir():
         rename(place, stage / place.name)
     swap.swap(stage, output, names)
@@ -137,7 +142,7 @@ def test_a_swap_that_was_killed_is_undone_whichever_step_it_was(
 ) -> None:
     stage, output = prepared(tmp_path, fresh=fresh)
     before, new = tiny.tree(output) if not fresh else None, tiny.tree(stage)
-    steps = 1 + (3 if fresh else 6) + 1  # the test's own, the swap's, and .old becomes .done
+    steps = 1 + (3 if fresh else 6) + 1  # the test's own, the swap's, and the removal of the journal
     assert kill(output, step, after, *NAMES) == (step <= steps)
     if step > steps:
         return
@@ -145,16 +150,14 @@ def test_a_swap_that_was_killed_is_undone_whichever_step_it_was(
     assert len(list(tmp_path.glob(".repo.trb-*"))) == 1
     moved = step - 2 + after
     if moved >= steps - 2:
-        assert (half, recovery.recover(output)) == (False, ())
+        ended = moved > steps - 2
+        assert (half, recovery.recover(output)) == (False, () if ended else (FINISHED,))
         assert {path: digest for path, digest in tiny.tree(output).items() if path in new} == new
     else:
         assert half == (moved > 0)
         assert recovery.recover(output) == ((UNDONE,) if moved else ())
         assert (tiny.tree(output) if output.exists() else None) == before
-    with staging.staging(output):  # .old that nobody needs any more is swept, once it is not young
-        pass
-    left = list(tmp_path.glob(".repo.trb-*"))
-    assert not left or not (left[0] / staging.OLD).exists()
+    assert not list(tmp_path.glob(".repo.trb-*"))
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before the rename", "after the rename"])
@@ -166,6 +169,28 @@ def test_a_recovery_that_was_killed_is_gone_on_with(step: int, after: bool, tmp_
     assert kill(output, step, after)
     recovery.recover(output)
     assert tiny.tree(output) == before
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before the rename", "after the rename"])
+@pytest.mark.parametrize("step", range(2, 5))
+def test_a_pull_that_was_killed_is_undone_or_finished(step: int, after: bool, tmp_path: Path) -> None:
+    """Both renames of the whole folder, and the removal of the journal."""
+    stage, output = prepared(tmp_path)
+    before, new = tiny.tree(output), tiny.tree(stage)
+    assert kill(output, step, after, ".")
+    done = step - 2 + after
+    assert refused(output) == (done == 1)
+    assert recovery.recover(output) == {1: (UNDONE,), 2: (FINISHED,)}.get(done, ())
+    assert tiny.tree(output) == (new if done > 1 else before)
+    assert not list(tmp_path.glob(".repo.trb-*"))
+
+
+def test_a_folder_that_was_made_after_a_killed_pull_is_left_alone(tmp_path: Path) -> None:
+    _, output = prepared(tmp_path)
+    assert kill(output, 2, True, ".")
+    output.mkdir()
+    with pytest.raises(TrbError, match=r"changed after that: \."):
+        recovery.recover(output)
 
 
 @pytest.mark.parametrize("change", ["edited", "added", "removed", "in the way", "all removed"])
@@ -241,24 +266,26 @@ import os, shutil, signal, sys
 from pathlib import Path
 import tiny
 from triton_repo_builder.produce.write import publish
+from triton_repo_builder.repository.journal import record
 
 model, base, places = Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
-rename = Path.rename
+rename, end = Path.rename, record.end
 for step in range(1, 10):
     shutil.copytree(base, places / str(step))
     output = places / str(step) / "repo"
     publication = publish.prepare(tiny.make(model, output, instances=3), output)
     calls = 0
 
-    def killed(self, target):
+    def killed(act, *arguments):
         global calls
         calls += 1
         if calls == step:
             os.kill(os.getpid(), signal.SIGKILL)
-        return rename(self, target)
+        return act(*arguments)
 
     if not (child := os.fork()):
-        Path.rename = killed
+        Path.rename = lambda self, target: killed(rename, self, target)
+        record.end = lambda stage: killed(end, stage)
         publish.publish(publication)
         os._exit(0)
     assert os.waitpid(child, 0)[1] == signal.SIGKILL, step
@@ -292,9 +319,10 @@ def test_the_next_build_is_as_if_nothing_had_happened(killed: Path) -> None:
         diff = trb(*argv, place / "repo", "--diff")
         done = trb(*argv, place / "repo")
         assert done.exception is None, (place.name, done.exception)
-        half = 1 < int(place.name) < 9  # three models and the manifest, each moved out and in; then .done
+        half = 1 < int(place.name) < 9  # three models and the manifest, each moved out and in; then the end
         assert ("half replaced; nothing was read" in str(diff.exception)) == half
         assert (UNDONE in done.stderr) == half
+        assert (FINISHED in done.stderr) == (place.name == "9")
         assert tiny.tree(place) == {"repo": "", **{f"repo/{path}": digest for path, digest in wanted.items()}}
 
 

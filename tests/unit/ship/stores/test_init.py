@@ -11,6 +11,7 @@ import pytest
 
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.cli.options import Repo
+from triton_repo_builder.repository.journal import record
 from triton_repo_builder.ship import stores
 from triton_repo_builder.ship.stores.location import Bucket, Image
 
@@ -21,11 +22,14 @@ def ignore(what: str, done: int, total: int) -> None:
     """No progress."""
 
 
-@pytest.mark.parametrize("renames", [0, 1, 2, 3])
+@pytest.mark.parametrize("steps", [0, 1, 2, 3])
 def test_a_pull_that_was_killed_loses_nothing(
-    renames: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed after so many renames; what is left could be swept, and the next pull brings nothing."""
+    """Killed after so many steps: two renames, and the journal goes.
+
+    What is left could be swept, and the next pull brings nothing.
+    """
 
     class Store:
         def pull(self, new: Path, progress: Any) -> stores.Pulled:
@@ -42,18 +46,19 @@ def test_a_pull_that_was_killed_loses_nothing(
     monkeypatch.setattr(stores, "store", lambda location: Store())
     child = os.fork()
     if child == 0:
-        left = itertools.count(renames, -1)
-        rename = Path.rename
+        left = itertools.count(steps, -1)
+        rename, end = Path.rename, record.end
         monkeypatch.setattr(Path, "rename", lambda *a: rename(*a) if next(left) > 0 else os._exit(9))
+        monkeypatch.setattr(record, "end", lambda stage: end(stage) if next(left) > 0 else os._exit(9))
         stores.pull(stores.parse("s3://bucket/path"), target, ignore, force=True)
         os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == (0 if renames == 3 else 9)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == (0 if steps == 3 else 9)
     for stage in tmp_path.glob(".repo.trb-*"):
         os.utime(stage, (0, 0))
     monkeypatch.setattr(stores, "store", refuse)
     with pytest.raises(TrbError, match="no network"):
         stores.pull(stores.parse("s3://bucket/path"), target, ignore)
-    expected = b"old" if renames < 2 else b"new"
+    expected = b"old" if steps < 2 else b"new"
     assert (target / "m" / "1" / "model.onnx").read_bytes() == expected
     assert [path.name for path in tmp_path.iterdir()] == ["repo"]
 

@@ -3,8 +3,9 @@
 A Triton server that remembers a failure answers 400 to ``/v2/health/ready``, even if others are ready,
 and unloading what is not loaded changes nothing. What does: a model of that name and version that loads, and
 is unloaded. This one comes with the load request; the repository's files do not change.
-It would replace a version that answers. Beside one, ``ship/deploy/live.py`` loads that version's files under
-the failed number, from the repository: loaded by request, Triton (2.51) would keep that configuration.
+It would replace a version that answers. Beside one, ``ship/deploy/engine.py`` loads that version's files
+under the failed number, from the repository: loaded by request, Triton (2.51) would keep that configuration
+afterwards.
 """
 
 from __future__ import annotations
