@@ -231,11 +231,11 @@ class _Run:
             statistics.split(begin.counters, end.counters, self._target.models) if end.at > begin.at else ()
         )
         server_cpu = _difference(first.server_cpu, last.server_cpu)
-        own = next((model.request_ms for model in models if model.model == self._target.name), None)
+        model_mean = next((model.request_ms for model in models if model.model == self._target.name), None)
         failures = self._outcomes.failures(inside)
         earlier = self._outcomes.failures(kinds[ended < first.at])
         if failures.keys() - {OVERRUN} or TIMEOUT in earlier or end.at - begin.at != whole.seconds:
-            own = None  # a mean of other requests than those that the clients' latency is of
+            model_mean = None  # the mean covers other requests than the clients' latency
         shape, options = self._shape, self._options
         client = self._client(first, last, whole.answered)
         return Level(
@@ -259,7 +259,7 @@ class _Run:
             windows=tuple(windows),
             models=models,
             split_seconds=end.at - begin.at if models else None,
-            outside_ms=_difference(own, whole.latency.mean if whole.latency else None),
+            outside_ms=_difference(model_mean, whole.latency.mean if whole.latency else None),
             server_cpu_ms=_per(server_cpu, whole.answered),
             server_cores=None if server_cpu is None else server_cpu / whole.seconds,
             response_cache=next(

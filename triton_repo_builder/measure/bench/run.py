@@ -45,7 +45,7 @@ def run_variants(
     options: BenchOptions,
     progress: Progress = lambda stage, done, total: None,
 ) -> BenchReport:
-    """The same levels on each variant; at each level one after the other, so that drift hits all alike."""
+    """Measure each level on every variant in turn, so that drift hits all alike."""
     check(options)
     started, clock = datetime.now(timezone.utc), time.monotonic()
     prepared = [prepare(variant, options) for variant in variants]

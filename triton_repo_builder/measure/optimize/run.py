@@ -126,7 +126,7 @@ def optimize(
             agreement = accuracy.compare(task.name, expected, sample_set.answers(candidate))
             # Rows that change each other are served one by one.
             row_by_row = changed.signature.quantised and step.how != PER_ROW
-            taken = speed.measure(baseline, candidate, sample_set, batch=batches, apart=row_by_row)
+            taken = speed.measure(baseline, candidate, sample_set, batch=batches, row_by_row=row_by_row)
             failure = agreement.failure(settings.max_drop)
             good = labelled.measured(examples, sample_set, candidate)
             return Judged(

@@ -102,7 +102,12 @@ def load(source: Source) -> OriginalModel:
 
 
 def measure(
-    baseline: OriginalModel, candidate: OriginalModel, samples: SampleSet, *, batch: bool, apart: bool = False
+    baseline: OriginalModel,
+    candidate: OriginalModel,
+    samples: SampleSet,
+    *,
+    batch: bool,
+    row_by_row: bool = False,
 ) -> Speed:
     """Medians of runs in turns; without ``batch``, of single rows only."""
     latency: dict[int, float] = {}
@@ -113,7 +118,7 @@ def measure(
             before, after = _times(baseline, candidate, samples.batch(size))
             other[size], latency[size] = statistics.median(before), statistics.median(after)
             gains[size] = SpeedGain.of([first / second for first, second in zip(before, after, strict=True)])
-    return Speed(latency=latency, original=other, gains=gains, apart=apart, others=max(others))
+    return Speed(latency=latency, original=other, gains=gains, apart=row_by_row, others=max(others))
 
 
 def _times(

@@ -25,9 +25,9 @@ LONGEST = 2.0
 FIRST = 0.8
 """First rate to try, as a share of what is answered at all."""
 FINE = 0.05
-"""The highest rate that holds and the lowest that does not differ by less."""
+"""Search precision: relative distance of the highest rate that holds and the lowest that does not."""
 FINER = 0.025
-"""The same where settings are compared with each other."""
+"""Search precision if settings are compared with each other."""
 STEPS = 5
 FINER_STEPS = 7
 IDLE = 0.02
@@ -37,14 +37,14 @@ LESS = (1, 0.95, 0.9, 0.8, 0.6, 0.4)
 PATIENCE = 1.5
 """A window is at least so many times as long as the objective allows an answer to take."""
 STEADY = 10
-"""And so many times to confirm a rate: where a tenth too much arrives, the queue is too long by then."""
+"""Factor for windows that confirm a rate: at a tenth too much, the queue is too long by then."""
 Ceiling = Callable[[float], str]
 """Told the most that can still be reached; the reason to give up, or empty."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
-    """What one setting reaches."""
+class SettingCapacity:
+    """Capacity of one setting."""
 
     rate: float
     """0 if the objective holds at no rate."""
@@ -113,9 +113,9 @@ class Meter:
         key = _key(variant, options.rows)
         if key not in self.prepared:
             self.prepared[key] = prepare(variant, options)
-        made = self.prepared[key]
-        payload, begun = made.requests(shape, options), time.monotonic()
-        level = levels.run(self.pool, made.target, shape, payload, options, lambda stage: None)
+        prepared = self.prepared[key]
+        payload, begun = prepared.requests(shape, options), time.monotonic()
+        level = levels.run(self.pool, prepared.target, shape, payload, options, lambda stage: None)
         self.seconds += time.monotonic() - begun
         return level
 
@@ -143,10 +143,10 @@ def find(
     clients: int,
     guess: float | None = None,
     finer: bool = False,
-) -> Found:
+) -> SettingCapacity:
     """Search the rate; ``ceiling`` may end it early. With a ``guess`` from before, near that first.
 
-    ``clients`` are those of the closed loop that shows the most that is answered at all. ``finer``: to
+    ``clients``: their number in the closed loop that measures the saturation rate. ``finer``: to
     ``FINER``, each rate held as long as one that is confirmed.
     """
     fine = FINER if finer else FINE
@@ -155,9 +155,11 @@ def find(
         closed = meter.closed(variant, FEW)
     most = closed.throughput
     if not closed.answered:
-        return Found(rate=0, level=closed, saturation=0, reason=missed(closed, meter.objective))
+        return SettingCapacity(rate=0, level=closed, saturation=0, reason=missed(closed, meter.objective))
     if reason := ceiling(most):
-        return Found(rate=0, level=None, saturation=most, reason=reason, pruned=True, reachable=most)
+        return SettingCapacity(
+            rate=0, level=None, saturation=most, reason=reason, pruned=True, reachable=most
+        )
     low, high = 0.0, most * (1 + FINE)
     best: Level | None = None
     failed: Level | None = None
@@ -174,7 +176,7 @@ def find(
             # Clients that wait for each other's batches may show less than arrivals by chance.
             high = max(high, rate * (1 + 2 * FINE)) if rate >= (1 - FINE) * most else high
         if reason := ceiling(high) if why else "":
-            return Found(
+            return SettingCapacity(
                 rate=0,
                 level=tried,
                 saturation=most,
@@ -188,7 +190,7 @@ def find(
         rate = _next(low, high, guess)
         if high < IDLE * most:
             break
-    return Found(
+    return SettingCapacity(
         rate=low,
         level=best or failed,
         saturation=most,
@@ -206,13 +208,15 @@ def _next(low: float, high: float, guess: float | None) -> float:
     return (low + high) / 2 if low else high * 0.6
 
 
-def confirm(meter: Meter, variant: Variant, found: Found) -> Found:
+def confirm(meter: Meter, variant: Variant, capacity: SettingCapacity) -> SettingCapacity:
     """Hold the rate for longer; less of it, in ever longer steps, if it does not hold."""
-    rate = found.rate
+    rate = capacity.rate
     for share in LESS:
-        again = meter.open(variant, rate * share, long=True)
-        why = missed(again, meter.objective)
-        found = replace(found, rate=rate * share, level=again, steps=(*found.steps, (rate * share, why)))
+        level = meter.open(variant, rate * share, long=True)
+        why = missed(level, meter.objective)
+        capacity = replace(
+            capacity, rate=rate * share, level=level, steps=(*capacity.steps, (rate * share, why))
+        )
         if not why:
-            return found
-    return replace(found, rate=0, reason=f"at {found.rate:.1f}/s {why}")
+            return capacity
+    return replace(capacity, rate=0, reason=f"at {capacity.rate:.1f}/s {why}")

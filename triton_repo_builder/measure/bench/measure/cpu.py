@@ -30,8 +30,8 @@ def tree_seconds(pid: int, proc: Path = PROC) -> float | None:
         return None
     members = {pid}
     # Fields 4 (parent) and 14 to 17 (user, system, and the same of ended children) of proc_pid_stat(5).
-    while more := {child for child, stat in stats.items() if int(stat[1]) in members} - members:
-        members |= more
+    while children := {child for child, stat in stats.items() if int(stat[1]) in members} - members:
+        members |= children
     ticks = sum(int(value) for member in members for value in stats[member][11:15])
     return ticks / os.sysconf("SC_CLK_TCK")
 

@@ -27,7 +27,7 @@ class Format(Protocol):
         """A library of the ``bench`` extra; empty if it needs none."""
 
     def render(self, report: BenchReport, earlier: Mapping[str, bytes]) -> dict[str, bytes]:
-        """Its files by name; ``earlier`` are those of the formats before it."""
+        """Files of this format by name; ``earlier`` has the files of the formats before it."""
 
 
 FORMATS: dict[str, Format] = {"json": json, "csv": csv, "png": png, "html": html}

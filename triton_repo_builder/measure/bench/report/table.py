@@ -173,7 +173,7 @@ def _twice(level: Level) -> list[str]:
 
 
 def _partly(level: Level) -> list[str]:
-    """Why the split is not that of the requests that the clients' latencies are of."""
+    """Why the split covers other requests than the clients' latencies."""
     if level.outside_ms is not None or level.split_seconds is None:
         return []
     if level.split_seconds < level.seconds:
