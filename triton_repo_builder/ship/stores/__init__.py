@@ -142,7 +142,7 @@ def prune(location: Location, keep: int, progress: Progress, *, dry_run: bool = 
 def verified(location: Location, trust: Trust) -> tuple[Location, str]:
     """The address of the very revision that an allowed key signed, and that key's fingerprint.
 
-    Whoever reads from this address reads what was verified, wherever the pointer is moved meanwhile. Raises
+    This address keeps naming the verified revision even if the pointer moves meanwhile. Raises
     BAD_SIGNATURE.
     """
     place = store(location)

@@ -270,5 +270,5 @@ def _of_store(url: str, error: Exception, hints: Hints, remedy: str) -> TrbError
     return TrbError(Code.DOWNLOAD_FAILED, explained.message, where=url, remedy=remedy)
 
 
-def _bad(url: str, what: str, remedy: str) -> TrbError:
-    return TrbError(Code.USAGE, what, where=url, remedy=remedy)
+def _bad(url: str, message: str, remedy: str) -> TrbError:
+    return TrbError(Code.USAGE, message, where=url, remedy=remedy)

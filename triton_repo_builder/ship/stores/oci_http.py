@@ -57,7 +57,7 @@ class Web:
         """Send a token to the registry from now on."""
         self._own.headers["Authorization"] = f"Bearer {token}"
 
-    def send(self, method: str, url: str, *, stream: bool = False, **more: Any) -> Answer:
+    def send(self, method: str, url: str, *, stream: bool = False, **options: Any) -> Answer:
         """One request, and those that its redirects ask for.
 
         With ``stream`` the body of a good answer comes in pieces, for whose number the caller has a limit.
@@ -66,7 +66,7 @@ class Web:
         """
 
         def once() -> Answer:
-            return self._answer(method, self._open(method, url, more), stream)
+            return self._answer(method, self._open(method, url, options), stream)
 
         return transfer.within(transfer.PATIENCE, once, self._where)
 
@@ -77,20 +77,20 @@ class Web:
             transfer.PATIENCE, lambda: self._answer("PUT", answer, stream=False), self._where
         )
 
-    def token(self, realm: str, query: Mapping[str, str], **more: Any) -> Answer:
+    def token(self, realm: str, query: Mapping[str, str], **options: Any) -> Answer:
         """Ask the service ``realm`` for a token; a login goes nowhere else."""
-        method = "POST" if "data" in more else "GET"
+        method = "POST" if "data" in options else "GET"
 
         def once() -> Answer:
             url = self._allowed(realm)
-            answer = self._others.request(method, url, params=query, **_OPTIONS, **more)
+            answer = self._others.request(method, url, params=query, **_OPTIONS, **options)
             return self._answer(method, answer, stream=False)
 
         return transfer.within(transfer.PATIENCE, once, self._where)
 
-    def _open(self, method: str, url: str, more: Mapping[str, Any]) -> requests.Response:
+    def _open(self, method: str, url: str, options: Mapping[str, Any]) -> requests.Response:
         for _ in range(REDIRECTS + 1):
-            answer = self._session(url).request(method, self._allowed(url), **_OPTIONS, **more)
+            answer = self._session(url).request(method, self._allowed(url), **_OPTIONS, **options)
             moved = answer.status_code in (307, 308) or (
                 answer.status_code in (301, 302, 303) and method in READING
             )
@@ -130,10 +130,10 @@ class Web:
             following=answer.links.get("next", {}).get("url", ""),
         )
 
-    def _refused(self, what: str) -> TrbError:
+    def _refused(self, reason: str) -> TrbError:
         return TrbError(
             Code.STORAGE_FAILED,
-            f"the registry {what}",
+            f"the registry {reason}",
             where=self._where,
             remedy="do not use this registry, or ask its administrator",
         )

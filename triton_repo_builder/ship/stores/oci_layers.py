@@ -56,7 +56,7 @@ class Layer:
 
 
 class Room:
-    """What may still be unpacked of an image whose layers have ``stated`` bytes together."""
+    """Bytes and members that may still be unpacked of an image with ``stated`` bytes of layers."""
 
     def __init__(self, stated: int) -> None:
         self.bytes = max(ANYWAY, PACKED * stated)

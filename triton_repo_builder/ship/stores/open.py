@@ -18,7 +18,7 @@ from triton_repo_builder.ship.stores.store import Progress
 
 @contextlib.contextmanager
 def copied(location: Location, progress: Progress) -> Iterator[Path]:
-    """A repository as it lies in a store, pushed by ``trb`` or put there by others, for as long as needed."""
+    """A temporary copy of a stored repository, pushed by ``trb`` or put there by others."""
     with staging.temporary("copied") as folder:
         target = folder / location.name
         target.mkdir()

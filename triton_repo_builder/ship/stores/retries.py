@@ -1,4 +1,4 @@
-"""What passes by itself, a server's 5xx or a dropped connection, is tried again after growing pauses.
+"""Retries after a server's 5xx or a dropped connection, with growing pauses.
 
 For registries and web servers. The libraries of buckets do it by themselves; ``Hints.tries`` says how often.
 """
@@ -69,7 +69,7 @@ def tried(error: BaseException, library: int = 0) -> str:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """An exception and those below it: each library wraps those of the next in its own way."""
+    """An exception and its causes: each library wraps the next one's exceptions in its own way."""
     rest, seen = [error], set()
     while rest:
         inner = rest.pop()
@@ -90,5 +90,5 @@ def _status(error: BaseException) -> int:
 
 def _metadata(error: BaseException) -> dict[str, Any]:
     response = getattr(error, "response", None)
-    found = response.get("ResponseMetadata") if isinstance(response, dict) else None
-    return found if isinstance(found, dict) else {}
+    metadata = response.get("ResponseMetadata") if isinstance(response, dict) else None
+    return metadata if isinstance(metadata, dict) else {}

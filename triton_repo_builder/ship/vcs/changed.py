@@ -1,4 +1,4 @@
-"""What of a repository differs from a git revision, in the work tree as it is."""
+"""Differences between a repository in the work tree and a git revision."""
 
 from __future__ import annotations
 

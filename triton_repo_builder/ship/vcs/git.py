@@ -26,7 +26,7 @@ _LFS = (
 )
 _PATTERNS = (".gitattributes", ".gitignore", ".gitmodules", ".lfsconfig")
 _FULL = ("no space left on device", "out of diskspace", "disk quota exceeded")
-"""What git, git-lfs and the C library say of a full disk."""
+"""Messages of git, git-lfs and the C library about a full disk."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +52,9 @@ class Git:
     def _env(self) -> dict[str, str]:
         env = {key: value for key, value in os.environ.items() if key not in _OUTER}
         # core.fsmonitor names a program that git status would run; an archive may bring its own .git/config.
-        more = int(env.get("GIT_CONFIG_COUNT") or 0)
-        setting = {f"GIT_CONFIG_KEY_{more}": "core.fsmonitor", f"GIT_CONFIG_VALUE_{more}": "false"}
-        return {**env, **setting, "GIT_CONFIG_COUNT": str(more + 1), "LC_ALL": "C", **self.variables}
+        count = int(env.get("GIT_CONFIG_COUNT") or 0)
+        setting = {f"GIT_CONFIG_KEY_{count}": "core.fsmonitor", f"GIT_CONFIG_VALUE_{count}": "false"}
+        return {**env, **setting, "GIT_CONFIG_COUNT": str(count + 1), "LC_ALL": "C", **self.variables}
 
     def ask(self, *arguments: str) -> str:
         """The output without its line end; empty if git fails."""

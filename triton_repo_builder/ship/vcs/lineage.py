@@ -65,12 +65,12 @@ def of_repository(repository: Repository) -> tuple[Link, ...]:
     ]
     links = []
     for name, entry in sorted(manifest.endpoints.items()):
-        own = {  # also of versions that wait: promote and rollback serve them next
+        endpoint_files = {  # also of versions that wait: promote and rollback serve them next
             path
             for version in entry.versions.values()
             for path in content.paths(version, manifest.files, served=version is entry.served).values()
         }
-        mine = tuple(file for file in altered if file.path in own)
+        mine = tuple(file for file in altered if file.path in endpoint_files)
         every = [(name, number) for number in entry.versions]
         links.append(
             Link(

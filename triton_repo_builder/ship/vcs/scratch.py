@@ -24,20 +24,20 @@ _YOUNG = 60
 def folder(git: Git) -> Iterator[Path]:
     """An empty folder that is locked while this process lives.
 
-    Raises ``TrbError`` OUTPUT_NOT_WRITABLE, DISK_FULL for whatever cannot be written meanwhile.
+    Raises ``TrbError`` OUTPUT_NOT_WRITABLE, DISK_FULL if a write fails meanwhile.
     """
     common = _common(git)
-    made = None
+    path = None
     try:
-        made = Path(tempfile.mkdtemp(prefix=_UNLOCKED, dir=common))
-        with staging.locked(made):
-            made = made.rename(made.with_name(made.name.replace(_UNLOCKED, PREFIX, 1)))
-            yield made
-    except OSError as error:  # whoever writes there does so before git commits
+        path = Path(tempfile.mkdtemp(prefix=_UNLOCKED, dir=common))
+        with staging.locked(path):
+            path = path.rename(path.with_name(path.name.replace(_UNLOCKED, PREFIX, 1)))
+            yield path
+    except OSError as error:  # all writes there happen before git commits
         raise files.explain(error, common, how="for it", kept="nothing was committed") from None
     finally:
-        if made is not None:
-            shutil.rmtree(made, ignore_errors=True)
+        if path is not None:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def linked_tree(scratch: Path) -> Path:
