@@ -1,4 +1,4 @@
-"""Files that Python may import from a version's folder, whoever put them there."""
+"""Files that Python may import from a version's folder, whatever their origin."""
 
 from __future__ import annotations
 

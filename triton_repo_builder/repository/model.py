@@ -149,7 +149,7 @@ def read(path: Path, *, lenient: bool = False) -> Repository:
 def _pipes(folder: Path) -> Iterator[Path]:
     """Pipes, sockets and devices below a folder, and links to them, in order.
 
-    What is no part of a repository is left out: git may keep a socket in ``.git``.
+    Files that are not part of a repository are left out: git may keep a socket in ``.git``.
     """
     try:
         with os.scandir(folder) as scanned:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from triton_repo_builder.repository.pbtxt_syntax import Normalized
 
 _VERSIONS = "# Of the version folders "
-"""What the comment on a version policy begins with, which comes and goes with it."""
+"""First words of the comment on a version policy, which comes and goes with it."""
 
 
 # Not frozen, although a value: Python sets __traceback__ on an exception that leaves a context manager.
@@ -102,9 +102,9 @@ def unknown(path: Sequence[str]) -> str:
 
 
 def kind(path: Sequence[str]) -> type | tuple[str, ...]:
-    """What the values of a field are: a type, the names of an enum, or ``dict`` for a message or a map.
+    """Type of a field's values: a type, the names of an enum, or ``dict`` for a message or a map.
 
-    ``object`` where it is not known, as with what is inside of a map. A parameter is its text.
+    ``object`` if it is unknown, as inside a map. A parameter is its text.
     """
     message = "ModelConfig"
     for index, step in enumerate(path):
@@ -129,7 +129,7 @@ def _plain(entry: Any) -> type | tuple[str, ...]:
 
 
 def default(message: str, field: str) -> Any:
-    """What a plain field means that is not set; None for a list, a message and what is not there."""
+    """Default of a plain field; None for a list, a message and an unknown field."""
     entry = _entry(message, field)
     if entry is None or entry.message_type is not None or isinstance(entry.default_value, list):
         return None

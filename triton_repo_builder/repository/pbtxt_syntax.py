@@ -36,14 +36,14 @@ _PLAIN_TOKENS = re.compile(
       | "[^"\\\n\0]{{0,{_LONG - 2}}}" | [{{}}\[\]:,]){{0,4096}}""",
     re.VERBOSE,
 )
-"""Tokens that stand in a normalized text as they are; no number is left before its last digit."""
+"""Tokens that a normalized text keeps unchanged; no number is left before its last digit."""
 _DECODED = 2**16
 """Characters of a string up to which its escapes are read: nothing longer is a name or a path."""
 
 
 @dataclass(frozen=True)
 class Refusal(Exception):
-    """What the server's parser does not take, at an offset of the text."""
+    """Syntax that the server's parser does not take, at an offset of the text."""
 
     offset: int
     reason: str
@@ -75,9 +75,9 @@ class Normalized:
 
 
 def normalized(text: str, message: Any) -> Normalized:
-    """The same message in a text that both parsers take; lines keep their numbers.
+    """Rewrite a text so that both parsers take it; lines keep their numbers.
 
-    ``message`` is its descriptor. Raises ``Refusal`` for what only protobuf's parser for Python would take.
+    ``message`` is its descriptor. Raises ``Refusal`` for syntax that only protobuf's parser for Python takes.
     """
     mark = next(chr(code) for code in range(0xE000, 0xF900) if chr(code) not in text)
     items, pieces = list(tokens(text)), []

@@ -96,12 +96,12 @@ class Facts:
             for key, value in config.parameters.items()
             if key.startswith(PREFIX)
         }
-        more = tuple(part.rpartition(":")[::2] for part in stated.get("source_sha256", "").split())
+        sources = tuple(part.rpartition(":")[::2] for part in stated.get("source_sha256", "").split())
         first = (("model", stated["model_sha256"]),) if "model_sha256" in stated else ()
         return cls(
             name=name,
             model_sha256=stated.get("model_sha256", ""),
-            sources=(*first, *more),
+            sources=(*first, *sources),
             trb_version=stated.get("version", ""),
             source_run=stated.get("source_run", ""),
             dataset_id=stated.get("dataset_id", ""),
