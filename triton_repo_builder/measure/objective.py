@@ -1,4 +1,4 @@
-"""A latency objective: which percentile may be how long."""
+"""A latency objective: a percentile and its limit."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Case:
     inputs: tuple[CaseTensor, ...]
     outputs: tuple[CaseTensor, ...]
     group: str = ""
-    """Cases of one group, with inputs of equal shapes, can be rows of one request: files that become so."""
+    """Cases of one group can be rows of one request: their files become inputs of equal shapes."""
 
 
 @dataclass(frozen=True, kw_only=True)

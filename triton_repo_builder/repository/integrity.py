@@ -16,10 +16,10 @@ from triton_repo_builder.repository.model import SHARED
 
 @dataclass(frozen=True, kw_only=True)
 class Altered:
-    """A recorded file with other bytes, or none."""
+    """A recorded file that is missing or has other bytes."""
 
     path: str
-    """In the repository."""
+    """Path in the repository."""
     missing: bool
 
     def __str__(self) -> str:
@@ -122,7 +122,7 @@ def prove(root: Path, manifest: Manifest, where: str) -> None:
 
 
 def not_as_built(damage: Sequence[NotAsBuilt], where: str) -> TrbError:
-    """The error for a repository that somebody altered after it was built."""
+    """The error for a repository that was altered after it was built."""
     return TrbError(
         Code.DIGEST_MISMATCH,
         f"not as it was built: {listed(damage)}",

@@ -1,4 +1,4 @@
-"""A config.pbtxt as a document: tokens, fields with positions, and edits that keep all else byte for byte.
+"""A config.pbtxt as a document: tokens, fields with positions, and edits that keep all other bytes.
 
 Every text has one. If it does not parse, its fields are read as far as they make sense. Tokens are those of
 protobuf's tokenizer for C++ (tokenizer.cc). Values are read by ``pbtxt.parse``.

@@ -20,7 +20,7 @@ from triton_repo_builder.repository import Repository
 from triton_repo_builder.run.client import Urls
 
 Progress = Callable[[str, int, int], None]
-"""Called with what is going on, how many levels are done and how many there are."""
+"""Called with the current step, the number of finished levels and of all levels."""
 
 
 def run(

@@ -17,14 +17,14 @@ from triton_repo_builder.model.read.source import Source
 
 BATCHES = (1, 16)
 SECONDS = 2.0
-"""Time for a batch size, for both files together, after the least number of rounds."""
+"""Seconds for a batch size, for both files together, after the least number of rounds."""
 ROUNDS, MOST_ROUNDS = 3, 200
 STEADY = 0.25
 """Seconds that a small model is run at least; in less, the CPU time of others is unknown (1/100 s count)."""
 LEAST = 0.03
-"""A difference below this is none, however steady the machine: the same file differs from itself by that."""
+"""Smallest difference that counts: runs of the same file differ by up to this on a steady machine."""
 LEAN = 1 << 30
-"""Bytes of a model that is not prepared as a server would: that costs the memory of its weights again."""
+"""Models of more bytes are loaded without a server's preparation, which would double their memory."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from triton_repo_builder.measure.objective import Objective
 from triton_repo_builder.measure.options import BenchOptions
 
 FEW = 4
-"""Clients that answer the question for a setting which batches of many would keep busy for a whole window."""
+"""Number of clients for a second try, if larger batches gave no answer within a window."""
 ANSWERS = 150
 """Answers that a percentile should rest on."""
 LONGEST = 2.0
@@ -39,7 +39,7 @@ PATIENCE = 1.5
 STEADY = 10
 """Factor for windows that confirm a rate: at a tenth too much, the queue is too long by then."""
 Ceiling = Callable[[float], str]
-"""Told the most that can still be reached; the reason to give up, or empty."""
+"""Called with the upper bound of the capacity; returns the reason to give up, or an empty text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,14 +49,14 @@ class SettingCapacity:
     rate: float
     """0 if the objective holds at no rate."""
     level: Level | None
-    """At that rate; if there is none, at the lowest that was tried."""
+    """The level at that rate, or at the lowest that was tried."""
     saturation: float
     """Requests per second that are answered at all."""
     reason: str
     """Why it was pruned, or does not meet the objective; empty if neither."""
     pruned: bool = False
     reachable: float = 0.0
-    """The most that the capacity can be, of a trial that was pruned."""
+    """Upper bound of the capacity, of a pruned trial."""
     steps: tuple[tuple[float, str], ...] = ()
     """Rates that were tried, each with why it failed, empty if it held."""
 
@@ -74,7 +74,7 @@ class Meter:
     objective: Objective
     prepared: dict[tuple[str, str], Prepared] = field(default_factory=dict)
     seconds: float = 0.0
-    """Spent on load, its warm-up and its last answers."""
+    """Seconds spent on load, its warm-up and its last answers."""
 
     def closed(self, variant: Variant, clients: int, rows: int = 1, *, seconds: float = 0.0) -> Level:
         """Clients that wait for their answers, for a window, or for ``seconds`` if that is more."""
@@ -92,7 +92,7 @@ class Meter:
         return self._run(variant, replace(self.options, in_flight=waiting), rate=rate, window=longer)
 
     def inputs(self, variant: Variant) -> int:
-        """How many different ones were sent to an endpoint that has been measured: texts of a corpus."""
+        """Number of different inputs that were sent to a measured endpoint: texts of a corpus."""
         return max(map(len, self.prepared[_key(variant, 1)].inputs.values()))
 
     def _window(self) -> float:
@@ -125,7 +125,7 @@ def _key(variant: Variant, rows: int) -> tuple[str, str]:
 
 
 def finer_seconds(options: BenchOptions, objective: Objective) -> float:
-    """About the time of a capacity that is found to ``FINER``."""
+    """Approximate seconds of a search to ``FINER``."""
     window = max(2 * max(options.window, PATIENCE * objective.ms / 1000), STEADY * objective.ms / 1000)
     return (FINER_STEPS - 2) * (options.warmup + window) + options.warmup + window / 2
 
@@ -209,7 +209,7 @@ def _next(low: float, high: float, guess: float | None) -> float:
 
 
 def confirm(meter: Meter, variant: Variant, capacity: SettingCapacity) -> SettingCapacity:
-    """Hold the rate for longer; less of it, in ever longer steps, if it does not hold."""
+    """Hold the rate for longer; if it does not hold, try lower rates in growing steps."""
     rate = capacity.rate
     for share in LESS:
         level = meter.open(variant, rate * share, long=True)

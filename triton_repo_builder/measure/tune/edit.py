@@ -53,7 +53,7 @@ def _replace(text: str, field: str, key: str, value: Raw, reason: str) -> str:
 
 
 def _reason_begin(text: str, begin: int) -> int:
-    """Where the comment directly above begins, which in a file of trb is the reason of what is replaced."""
+    """Start of the comment directly above: in a file of trb it is the reason for the replaced value."""
     start = begin
     while start > 0:
         before = text.rfind("\n", 0, start - 1) + 1

@@ -62,14 +62,14 @@ class Subject:
 
     @property
     def others(self) -> tuple[Member, ...]:
-        """Models that compute beside the main one: tokenizer, post-processing."""
+        """Models besides the main one that compute: tokenizer, post-processing."""
         return tuple(each for each in self.members if not each.ensemble and each.name != self.main)
 
     def member(self, name: str) -> Member:
         return next(each for each in self.members if each.name == name)
 
     def role(self, member: Member) -> str:
-        """``tokenizer`` of ``bert_tokenizer``: what the same model of a variant is called, too."""
+        """Role of a model, ``tokenizer`` of ``bert_tokenizer``: variants use the same roles."""
         return member.name.removeprefix(self.endpoint).strip("_-") or member.name
 
 
@@ -158,7 +158,7 @@ def configs(subject: Subject, setting: Setting, base: Setting) -> dict[str, Raw]
 
 
 def clients(setting: Setting) -> int:
-    """Clients at once that keep all instances busy with full batches, as far as that can be."""
+    """Number of clients that keep all instances busy with full batches, as far as possible."""
     size = int(setting.get(MAX_BATCH, 1)) if setting.get(BATCHING, OFF) != OFF else 1
     return max(FEWEST_CLIENTS, min(MOST_CLIENTS, 2 * int(setting.get(INSTANCES, 1)) * size))
 
@@ -179,7 +179,7 @@ def _set_main(raw: Raw, setting: Setting, current: Setting) -> None:
 
 
 def _own(main: Member) -> dict[str, Value]:
-    """The setting that a main model has."""
+    """The current setting of a main model."""
     return {
         INSTANCES: _instances(main),
         THREADS: _threads(main),

@@ -32,7 +32,7 @@ UNKNOWN: Raw = {}
 
 
 class TrialFailed(Exception):
-    """This setting cannot be measured; the next one can."""
+    """A failure of one setting; others can still be measured."""
 
 
 FAILURES = (TrialFailed, RequestFailed, TrbError)
@@ -73,7 +73,7 @@ class Live:
         self._loaded = {}
 
     def add(self, endpoint: str) -> Subject:
-        """Learn an endpoint as it is configured now."""
+        """Record an endpoint with its current configuration."""
         try:
             names = composition.members((endpoint,), self.http.steps_of)
             configs = {name: self.http.config(name) for name in names}
@@ -92,7 +92,7 @@ class Live:
         return Variant(name="", urls=self.urls, repository=self.repository, endpoint=endpoint, pid=self.pid)
 
     def apply(self, setting: Setting, base: Setting) -> float:
-        """Load what differs from what is loaded; the seconds it took. Raises ``TrialFailed``."""
+        """Load the configurations that differ; returns the seconds it took. Raises ``TrialFailed``."""
         begun = time.monotonic()
         subject = self.subjects[self.endpoint(setting)]
         target = factors.configs(subject, setting, base)

@@ -35,7 +35,7 @@ def alternate(
     kept: int = FINALISTS,
     finer: bool = True,
 ) -> tuple[Compared, ...]:
-    """The default, which is the first, and the others once in every round, from another end each round.
+    """Measure every setting once a round, in alternating order; the first setting is the default.
 
     ``settings`` come with the capacity from the search, near which the rate is looked for. After the first
     round only the ``kept`` best of the others go on: the highest capacity of a search is often luck.

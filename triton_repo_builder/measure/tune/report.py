@@ -13,7 +13,7 @@ from triton_repo_builder.measure.tune.factors import DEFAULT, Value
 
 SCHEMA = 1
 MEASURED, PRUNED, UNMET, FAILED = "measured", "pruned", "unmet", "failed"
-"""How a trial ended: with a capacity, given up, with no rate that holds, without a measurement."""
+"""Status of a trial: it has a capacity, was given up, holds at no rate, or could not be measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +113,7 @@ class Report:
 
     @property
     def default(self) -> Trial | None:
-        """The setting as it was; None before it was measured."""
+        """The default's result; None before it was measured."""
         return next((trial for trial in self.trials if trial.name == DEFAULT), None)
 
     @property

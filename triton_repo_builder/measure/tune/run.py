@@ -42,11 +42,11 @@ CLOSE = 0.9
 SAME_AGAIN = 40
 """The search ends after this many suggestions in a row that were measured already."""
 GAINS = 2
-"""Settings for whose measurement there should be time after the proof."""
+"""Number of settings to measure after the proof, for the gains."""
 PROOF = 0.5
-"""Most of the budget that is kept for the proof."""
+"""Largest share of the budget that is kept for the proof."""
 LEAST = 4
-"""Times of the first trial that a budget must have: one other setting, and the proof."""
+"""Least budget, in times of the first trial: one other setting, and the proof."""
 Progress = Callable[[str, int, int], None]
 """Called with the current step, seconds done and seconds in all."""
 

@@ -60,7 +60,7 @@ def measure(
 
 
 def _contention(meter: Meter, variant: Variant, stages: Sequence[Stage], seconds: float, cores: int) -> float:
-    """How much executions of the slowest model slow each other down, as many as have cores of their own."""
+    """Slowdown of concurrent executions of the slowest model, of as many as have their own cores."""
     main = max(stages, key=lambda stage: stage.time(1))
     rows, clients = max(main.batch_ms), min(main.instances, cores // main.threads)
     if clients < 2:
@@ -110,7 +110,7 @@ def execution_ms(level: Level, model: str) -> float:
 
 
 def spread(latency: Latency, outside: float) -> tuple[tuple[float, float], ...]:
-    """How much single requests differ in the models, without a queue: quantiles over the mean, which is 1.
+    """Spread of single requests in the models, without a queue: quantiles over the mean, which is 1.
 
     ``outside`` are the milliseconds of every request beside the models.
     """

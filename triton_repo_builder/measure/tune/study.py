@@ -1,4 +1,4 @@
-"""The search itself: Optuna's sampler, a pruner for capacities, and a log with which a run goes on later."""
+"""The search: Optuna's sampler, and a log from which a later run continues."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Suggestion:
 
 
 class Search:
-    """Settings to try, and what they gave."""
+    """Settings to try, and their results."""
 
     def __init__(
         self, space: tuple[Factor, ...], about: Mapping[str, Any], folder: Path | None, seed: int
@@ -108,7 +108,7 @@ class Search:
 
     @contextmanager
     def _log(self) -> Iterator[None]:
-        """Whatever is wrong with the log, in one message. Raises ``TrbError``."""
+        """Turn any failure of the log into one ``TrbError``."""
         try:
             yield
         except OSError as error:
@@ -156,7 +156,7 @@ def _storage(folder: Path) -> Any:
 
 
 def _cut(log: Path) -> None:
-    """Remove a last line that was not written whole, to which Optuna would append the next one.
+    """Remove an incomplete last line, to which Optuna would append the next one.
 
     Raises OSError for a link, through which it would write into another file.
     """

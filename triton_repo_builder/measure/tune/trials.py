@@ -1,4 +1,4 @@
-"""The trials of a search: each loads a setting, finds its capacity, and says why it is not more."""
+"""The trials of a search: each loads a setting, measures its capacity and names the bottleneck."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Trials:
     _others: list[float] = field(default_factory=list)
 
     def measure(self, setting: Setting) -> Trial:
-        """The capacity of one setting; a new best is confirmed. What cannot be loaded, or dies, failed."""
+        """Measure one setting; a new best is confirmed. Failures of the server fail the trial."""
         begun = time.monotonic()
         self.meter.seconds = 0.0
         name = factors.describe(setting, self.base)
@@ -92,7 +92,7 @@ class Trials:
         return self._trial(setting, name, begun, capacity, FAILED)
 
     def known(self, setting: Setting) -> Trial | None:
-        """The trial of a setting that does the same."""
+        """The trial of an equal setting; None if there is none."""
         key = factors.key(setting)
         return next((trial for trial in self.done if factors.key(trial.setting) == key), None)
 
@@ -123,5 +123,5 @@ class Trials:
 
 
 def value(trial: Trial) -> float:
-    """For the sampler: what is pruned is as good as it can be at most, what fails as bad as possible."""
+    """Value for the sampler: a pruned trial counts with its upper bound, a failed one with 0."""
     return trial.reachable if trial.status == PRUNED else trial.capacity

@@ -46,7 +46,7 @@ class Change:
 
     @property
     def diff(self) -> str:
-        """Unified."""
+        """Unified diff."""
         lines = difflib.unified_diff(
             self.old.splitlines(keepends=True), self.new.splitlines(keepends=True), self.shown, self.shown
         )
@@ -112,7 +112,7 @@ def _lines(text: str) -> str:
 
 
 def _ended(text: str, like: str) -> str:
-    """The text with the line ends of a file that has those of Windows."""
+    """The text with Windows line ends if all lines of ``like`` have them."""
     return text.replace("\n", "\r\n") if "\r\n" in like and "\n" not in like.replace("\r\n", "") else text
 
 
@@ -140,7 +140,7 @@ def _describes(config: Path, text: str, repository: Repository) -> bool:
 
 
 def chosen(report: Report) -> str:
-    """The endpoint that the chosen setting is of: clients call it."""
+    """The endpoint of the chosen setting: clients call it."""
     return str(report.setting.get(factors.VARIANT, report.endpoint))
 
 
@@ -172,7 +172,7 @@ def _members(repository: Repository, endpoint: str) -> tuple[str, ...]:
 
 
 def options(report: Report, base: Setting) -> dict[str, Value]:
-    """The setting as options of ``trb build``, those that differ from the default."""
+    """The setting as options of ``trb build``, without defaults."""
     names = {factors.INSTANCES: "instances", factors.THREADS: "threads", factors.MAX_BATCH: "max-batch-size"}
     chosen_options: dict[str, Value] = {}
     for name, value in factors.canonical(report.setting).items():

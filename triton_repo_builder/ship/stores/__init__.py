@@ -120,7 +120,7 @@ def push(
 
 
 def _changed(root: Path, local: LocalRevision) -> bool:
-    """Whether a repository has other files than it had."""
+    """Whether a repository's files have changed."""
     try:
         return collect(root).index != local.index
     except TrbError:
@@ -140,7 +140,7 @@ def prune(location: Location, keep: int, progress: Progress, *, dry_run: bool = 
 
 
 def verified(location: Location, trust: Trust) -> tuple[Location, str]:
-    """The address of the very revision that an allowed key signed, and that key's fingerprint.
+    """The pinned address of the revision that an allowed key signed, and that key's fingerprint.
 
     This address keeps naming the verified revision even if the pointer moves meanwhile. Raises
     BAD_SIGNATURE.
@@ -220,7 +220,7 @@ def pull(
 
 
 def _replace(target: Path, new: Path, old: Path) -> None:
-    """Put ``new`` in the place of ``target``, and that to ``old``, which says that this has not ended."""
+    """Move ``target`` to ``old`` and ``new`` to ``target``; ``old`` marks a swap that has not ended."""
     if target.exists():
         target.rename(old)
     try:

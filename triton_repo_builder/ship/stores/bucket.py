@@ -44,10 +44,10 @@ SIGNATURE = re.compile(r"([0-9a-f]{64})\.([0-9a-f]{32})\.sig")
 
 
 class BucketStore(Objects):
-    """Revisions below one prefix of a bucket; what differs between the kinds of buckets is in subclasses."""
+    """Revisions below one prefix of a bucket; subclasses add what is special to a kind of bucket."""
 
     SCHEME: ClassVar[str]
-    """The scheme, also fsspec's."""
+    """Scheme of the URLs, the same as fsspec's."""
     FORMS: ClassVar[str]
     HINTS: ClassVar[Hints]
 
@@ -172,7 +172,7 @@ class BucketStore(Objects):
         )
 
     def _labels(self, digest: str, entries: tuple[Entry, ...]) -> dict[str, str]:
-        """Labels of a revision, from the manifest.json in it; empty without one that is whole."""
+        """Labels of a revision, from its manifest.json; empty if that is missing or damaged."""
         manifest_entry = next((entry for entry in entries if entry.path == MANIFEST), None)
         data = self._read(f"{REVISIONS}/{digest}/{MANIFEST}") if manifest_entry else None
         if (
@@ -259,7 +259,7 @@ class BucketStore(Objects):
         return self._whole(path, entry)
 
     def _move_pointer(self, local: LocalRevision) -> str:
-        """Move the pointer; returns its previous value: another push may have moved it since ours began."""
+        """Move the pointer; returns its previous value, perhaps of another push since this one began."""
         digest, before = local.index.digest, self._pointer()
         if before is None or before.revision != digest:
             moved = before.moved(digest, local.labels) if before else pointer.first(digest, local.labels)

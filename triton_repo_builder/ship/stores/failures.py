@@ -27,7 +27,7 @@ BUSY = (
     *("Chunked", "Payload"),
 )
 BUGS = (TypeError, AttributeError, KeyError, AssertionError, NameError)
-"""Bugs of ours keep their traceback; everything else a store can do to us is a failure to explain."""
+"""Bugs of trb, which keep their traceback; all other exceptions are explained as failures of the store."""
 _WHY = re.compile(r"certificate verify failed: (.+?)\.? \(_ssl")
 _NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL")
 _NO_BUNDLE = ("CA certificate bundle", "NO_CERTIFICATE_OR_CRL_FOUND", "PEM lib")
@@ -36,7 +36,7 @@ _POOL = re.compile(r"^HTTPS?Connection(?:Pool)?\(.*?\): ")
 
 @contextmanager
 def explained(hints: Hints, where: str) -> Iterator[None]:
-    """Turn what the libraries raise into one ``TrbError`` with the code of its cause."""
+    """Turn the libraries' exceptions into one ``TrbError`` with the code of its cause."""
     try:
         yield
     except TrbError:

@@ -75,7 +75,7 @@ class Client:
         self._check(answer, 201)
 
     def delete_manifest(self, digest: str) -> None:
-        """Remove a manifest and with it its tags; blobs are the registry's garbage collector's."""
+        """Remove a manifest with its tags; the registry's garbage collector removes the blobs."""
         answer = self._ask("DELETE", f"manifests/{digest}")
         if answer.status in (404, 405) and (answer.status == 405 or b"UNSUPPORTED" in answer.body):
             raise TrbError(
@@ -132,7 +132,7 @@ class Client:
         return self._body(answer)
 
     def digest(self, digest: str, size: int) -> str:
-        """Digest of what the registry really has under this digest; empty for a blob that is larger."""
+        """Digest of the bytes that the registry really has under this digest; empty for a larger blob."""
         # HEAD proves nothing: a registry that remembers sizes answers for a blob whose file is gone.
         answer = self._ask("GET", f"blobs/{digest}", stream=True)
         if answer.status == 404:
@@ -158,7 +158,7 @@ class Client:
             ) from error
 
     def _ask(self, method: str, path: str, **options: Any) -> Answer:
-        """One request; one that only reads is tried again after a 5xx or a dropped connection."""
+        """One request; a read is tried again after a 5xx or a dropped connection."""
         if method not in READING:
             return self._once(method, path, **options)
 
@@ -185,7 +185,7 @@ class Client:
         return answer
 
     def _log_in(self, challenge: str) -> bool:
-        """Answer a challenge with what ``docker login`` stored, else anonymously."""
+        """Answer a challenge with the login that ``docker login`` stored, else anonymously."""
         stored = credentials(self._image.registry)
         kind, _, rest = challenge.partition(" ")
         login = (stored["Username"], stored["Password"]) if stored.get("Password") else None

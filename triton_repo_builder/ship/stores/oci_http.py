@@ -41,7 +41,7 @@ class Answer:
 
 
 class Web:
-    """The registry at ``registry`` (``HOST[:PORT]``), and whatever it refers to."""
+    """The registry at ``registry`` (``HOST[:PORT]``), and the addresses that it refers to."""
 
     def __init__(self, registry: str, where: str) -> None:
         self._registry, self._where = registry, where
@@ -58,9 +58,9 @@ class Web:
         self._own.headers["Authorization"] = f"Bearer {token}"
 
     def send(self, method: str, url: str, *, stream: bool = False, **options: Any) -> Answer:
-        """One request, and those that its redirects ask for.
+        """One request, and its redirects.
 
-        With ``stream`` the body of a good answer comes in pieces, for whose number the caller has a limit.
+        With ``stream`` the body of a good answer comes in pieces; the caller limits their number.
         Raises ``TrbError`` STORAGE_FAILED, STORAGE_UNREACHABLE, DIGEST_MISMATCH for an answer that is too
         large, and what ``requests`` raises.
         """
@@ -71,7 +71,7 @@ class Web:
         return transfer.within(transfer.PATIENCE, once, self._where)
 
     def upload(self, url: str, body: Any, headers: Mapping[str, str]) -> Answer:
-        """PUT a body that takes as long as it takes, and cannot be sent twice."""
+        """PUT a body without a time limit; it cannot be sent twice."""
         answer = self._session(url).put(self._allowed(url), data=body, headers=headers, **_OPTIONS)
         return transfer.within(
             transfer.PATIENCE, lambda: self._answer("PUT", answer, stream=False), self._where
@@ -101,7 +101,7 @@ class Web:
         raise self._refused(f"redirects more than {REDIRECTS} times")
 
     def _session(self, url: str) -> requests.Session:
-        """The one with the login for the registry itself alone."""
+        """The session for a URL: only requests to the registry itself have the login."""
         parts = urlsplit(url)
         return self._own if (parts.scheme, parts.netloc) == (self.scheme, self._registry) else self._others
 

@@ -41,8 +41,8 @@ def opened(
     """A repository for as long as it is served.
 
     With ``direct`` a server reads the models itself from a store that Triton supports; else the whole
-    revision is pulled and verified. So it is with ``trust``, whatever ``direct`` says: what a server reads by
-    itself nobody has compared with what was signed.
+    revision is pulled and verified. With ``trust`` it is always pulled: a server does not check what it reads
+    against the signature.
     """
     if isinstance(location, Path):
         yield Opened(path=location)

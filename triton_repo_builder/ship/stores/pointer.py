@@ -13,12 +13,12 @@ from triton_repo_builder.base.files import DAMAGED, load_json
 from triton_repo_builder.ship.stores.revision import DIGEST
 
 LONGEST = 200
-"""Moves that it remembers."""
+"""Number of moves that a pointer remembers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pointer:
-    """Digests are in hex."""
+    """The current revision and its history; digests are in hex."""
 
     revision: str
     previous: str = ""

@@ -29,7 +29,7 @@ from triton_repo_builder.ship.stores.store import Hints, Progress, Pulled, Pushe
 
 REVISION = "trb.revision"
 UNREADABLE = (Code.DIGEST_MISMATCH, Code.STORAGE_FAILED)
-"""A damaged manifest as clients see it: another one, or error 500 if the registry cannot parse it."""
+"""Errors by which a damaged manifest shows: other content, or status 500 if the registry cannot parse it."""
 
 
 class RegistryStore:
@@ -239,7 +239,7 @@ class RegistryStore:
         return manifest[0] if manifest else ""
 
     def _tag(self, digest: str, manifest: bytes) -> str:
-        """Move the tag; returns its previous value: another push may have moved it since ours began."""
+        """Move the tag; returns its previous value, which another push may have set since this one began."""
         before = self._current_revision()
         if self.location.tag and before != digest:
             tags: list[str] = []

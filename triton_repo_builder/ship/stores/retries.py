@@ -21,13 +21,13 @@ DROPPED = frozenset(
         *("ChunkedEncodingError", "ClientPayloadError", "ClientOSError", "ResponseStreamingError"),
     }
 )
-"""Exceptions of a connection that was there; one that never came about is another matter, and final."""
+"""Exceptions of a connection that was open; a failure to connect is final."""
 _MARK = "trb_tried"
 Result = TypeVar("Result")
 
 
 def patiently(action: Callable[[], Result]) -> Result:
-    """Call until it succeeds, fails for good, or was tried TRIES times; then a ``TrbError`` says so."""
+    """Call until success, a final failure, or TRIES tries; then raises ``TrbError``."""
     for pause in PAUSES:
         try:
             return action()
@@ -55,9 +55,9 @@ def passing(error: BaseException) -> bool:
 
 
 def tried(error: BaseException, library: int = 0) -> str:
-    """How often it was tried, for the end of a message; empty for a failure that was not worth it.
+    """The number of tries, for the end of a message; empty if the failure was not tried again.
 
-    ``library``: how often its library tries, at least; 0 where ``patiently`` does.
+    ``library``: least number of tries by its library; 0 if ``patiently`` tries.
     """
     if not passing(error):
         return ""

@@ -170,7 +170,7 @@ def write_verified(file: Path, blocks: Iterable[bytes], entry: Entry, where: str
 
 
 def mismatch(where: str, actual: str, expected: str, remedy: str = REPAIR) -> TrbError:
-    """Something else arrived, or is stored."""
+    """The error for bytes that differ from the recorded digest."""
     return TrbError(
         Code.DIGEST_MISMATCH, f"has sha256 {actual}, expected {expected}", where=where, remedy=remedy
     )

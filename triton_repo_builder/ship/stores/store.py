@@ -108,11 +108,11 @@ class Store(Protocol):
     """A place that keeps revisions and a pointer to the current one."""
 
     FORMS: ClassVar[str]
-    """How its addresses are written."""
+    """Syntax of its addresses."""
     HINTS: ClassVar[Hints]
 
     def __init__(self, location: Any) -> None:
-        """``location`` is one that ``parse`` made; nothing is connected yet."""
+        """``location`` is a result of ``parse``; nothing is connected yet."""
 
     @classmethod
     def parse(cls, text: str, rest: str, revision: str) -> Location:
@@ -135,13 +135,13 @@ class Store(Protocol):
         """The stored signature by the key of this ``id``, not verified; read without a listing."""
 
     def signers(self, subject: Subject) -> tuple[str, ...]:
-        """Ids of the keys whose signatures are stored, whatever they are worth."""
+        """Ids of the keys whose signatures are stored, valid or not."""
 
     def revisions(self) -> tuple[Stored, ...]:
         """Every whole revision, the newest first. Raises NOT_PUSHED."""
 
     def remove(self, revision: str) -> bool:
-        """Remove a revision, first what makes it whole; False if meanwhile it became current."""
+        """Remove a revision, its index or manifest first; False if meanwhile it became current."""
 
     def leftovers(self) -> tuple[str, ...]:
         """Revisions whose removal was begun and killed; ``remove`` ends it."""

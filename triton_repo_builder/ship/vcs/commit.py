@@ -166,7 +166,7 @@ def _commit(
 
 
 def _create(git: Git, target: Target) -> bool:
-    """Create the branch that was asked for where it does not exist and nothing was committed to it."""
+    """Create the requested branch if it does not exist and nothing was committed to it."""
     if target.current or target.old or not target.parent:
         return False
     try:

@@ -15,7 +15,7 @@ from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.ship.vcs.git import Git
 
 _REWRITTEN, _LOST = "rewritten", "lost"
-"""Files in the scratch folder: what the hook has changed; there if the message is not ours."""
+"""Files in the scratch folder: names that the hook has changed; a mark that the message is not trb's."""
 
 
 def command(git: Git, message: str, tree: str, scratch: Path) -> str:

@@ -64,7 +64,7 @@ class Git:
             return ""
 
     def path(self, name: str) -> Path:
-        """Path of git's own file ``name`` (MERGE_HEAD, hooks/pre-commit) for this work tree."""
+        """Path of a file of git's (MERGE_HEAD, hooks/pre-commit) for this work tree."""
         return self.folder / self("rev-parse", "--git-path", name).rstrip("\n")
 
 

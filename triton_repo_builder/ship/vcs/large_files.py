@@ -1,4 +1,4 @@
-"""Which files of a repository go to git, which to git LFS, and which stay outside (``trb fetch``)."""
+"""Where the files of a repository are stored: in git, in git LFS, or outside (``trb fetch``)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ IGNORE = ".gitignore"
 _READ = frozenset({repository.MANIFEST, repository.CONFIG, CASES, ATTRIBUTES, IGNORE, ".gitkeep"})
 """Files that describe a repository to trb or Triton: in git, however large."""
 _TEXT = (".pbtxt", ".json", ".txt", ".py", ".md", ".toml", ".yaml", ".yml")
-"""So are labels, code and descriptions, but for a vocabulary or the like of ``LARGE`` bytes."""
+"""Suffixes of labels, code and descriptions: also in git, unless they have ``LARGE`` bytes or more."""
 _BEGIN, _END = "# written by trb commit: do not edit", "# end of what trb commit wrote"
 _BLOCK = re.compile(rf"^{_BEGIN}\r?$.*?^{_END}\r?$\n?", re.MULTILINE | re.DOTALL)
 
@@ -240,7 +240,7 @@ def _has_block(file: Path) -> bool:
 def write_block(file: Path, lines: list[str]) -> None:
     """Replace trb's lines in a file that may also have the user's; without any lines the file goes.
 
-    Only one commit at a time writes it, so what a killed one left of it goes as well.
+    Only one commit at a time writes it, so leftovers of a killed one are removed as well.
     """
     for unfinished in files.unfinished(file):
         unfinished.unlink(missing_ok=True)

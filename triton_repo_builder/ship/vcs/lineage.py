@@ -30,10 +30,10 @@ class Link:
     result: str = ""
     """The comparison's in words (``ship/deploy/verify.py``); empty if only one of them was asked."""
     reasons: tuple[str, ...] = ()
-    """Why."""
+    """Reasons for the result."""
 
     def to_json(self) -> dict[str, Any]:
-        """For a program."""
+        """Plain values for JSON."""
         return {
             **self.facts.to_json(),
             "commit": self.commit or None,

@@ -27,7 +27,7 @@ class ReadBack:
     wrong: Mapping[str, str]
     """Cause, by the path in the repository, for each file that is not as recorded."""
     tree: str
-    """A tree of the others alone."""
+    """A git tree of the files that are as recorded."""
 
 
 def read(git: Git, path: Path, prefix: str, scratch: Path) -> ReadBack:

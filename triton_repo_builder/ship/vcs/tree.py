@@ -160,7 +160,7 @@ def digests(git: Git, oids: set[str], requests: Path) -> dict[str, tuple[str, ..
 
 
 def all_files(tree: Tree, target: Path) -> Path:
-    """Write every file below ``target`` as a checkout would, out of git LFS, too; the folder they are in.
+    """Check out every file below ``target``, also from git LFS; returns their folder.
 
     Raises ``TrbError`` ENGINE_MISSING without git-lfs, GIT_REFUSED.
     """

@@ -23,7 +23,7 @@ from triton_repo_builder.run.client.grpc import encode_request
 MADE = 8
 """Different requests made for an endpoint without golden cases."""
 LONG = 3000
-"""Words of the text that shows whether any length is taken."""
+"""Words of the text that probes whether the endpoint takes any length."""
 ROOM = 64 * 2**20
 """Most bytes of ready requests that a client process keeps."""
 
@@ -144,7 +144,7 @@ def _requests(target: Target, requests: Iterable[Callable[[], Inputs]]) -> list[
 
 
 def tensor_inputs(target: Target, rows: int, length: int | None) -> tuple[list[Inputs], str]:
-    """Requests from golden cases, or made from the metadata; and which."""
+    """Requests from golden cases, or made from the metadata, with a description of the source."""
     if length is None and target.golden is not None:
         golden = _golden(target.golden, rows, bool(target.endpoint.max_batch_size))
         names = {tensor.name for tensor in target.endpoint.needed}

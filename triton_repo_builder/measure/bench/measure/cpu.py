@@ -37,7 +37,7 @@ def tree_seconds(pid: int, proc: Path = PROC) -> float | None:
 
 
 def machine(proc: Path = PROC) -> Busy | None:
-    """How much of this machine's CPU was used so far."""
+    """CPU time that this machine has used so far."""
     values = [int(value) for value in text("stat", proc).partition("\n")[0].split()[1:9]]
     if not values:
         return None

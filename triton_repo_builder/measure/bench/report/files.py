@@ -39,7 +39,7 @@ def names() -> tuple[str, ...]:
 
 
 def open_folder(folder: Path) -> None:
-    """Make the folder and try it; raises ``TrbError`` before a run rather than after it."""
+    """Create the folder and test writing to it; raises ``TrbError`` before a run rather than after it."""
     for library in {report_format.NEEDS for report_format in FORMATS.values() if report_format.NEEDS}:
         if importlib.util.find_spec(library) is None:
             raise TrbError(

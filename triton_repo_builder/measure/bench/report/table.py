@@ -15,7 +15,7 @@ NOISE = 0.15
 
 
 def number(value: float | None, digits: int = 1) -> str:
-    """For people: three figures are enough, unknown is a dash."""
+    """A number for people; a dash if it is unknown."""
     if value is None:
         return "-"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.{digits}f}"
