@@ -29,7 +29,7 @@ def differences(
     """Fields and parameters that differ, in words; not the version policy. Raises ``PbtxtError``.
 
     ``version`` is the one that the repository serves: an ensemble's step with the newest version means it.
-    None: that is a difference from any number.
+    None differs from every number.
     ``completes``: whether the model fills in what its file leaves out, even if that states some inputs.
     """
     stated, actual = (_comparable(pbtxt.plain(config.raw), version) for config in (file, loaded))
@@ -62,7 +62,7 @@ def _text(value: Any) -> str:
 
 
 def _shown(text: str, same: int) -> str:
-    """A value in few characters, among them where it differs from the other."""
+    """An excerpt of a value around its first difference from the other value."""
     if len(text) > _SHOWN and same > _SHOWN // 2:
         text = f"…{text[same - _SHOWN * 2 // 5 :]}"
     text = _DIGEST.sub(r"\1…", text)

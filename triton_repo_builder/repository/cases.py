@@ -28,7 +28,7 @@ LARGE = 4096
 SAMPLES = 256
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n").decode()[:10]
 MOST = 1 << 26
-"""Elements of a tensor, and of the inputs of a row that are made together: a file may state any shape."""
+"""Limit of elements of a tensor, and of a row's inputs together: a file may state any shape."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +111,7 @@ def record(name: str, datatype: str, array: npt.NDArray[Any]) -> CaseTensor:
 
 
 def unbatched(case: Case) -> Case:
-    """The case for an endpoint without a batch axis."""
+    """The case without its batch axis, for an endpoint that has none."""
     return replace(case, inputs=tuple(replace(tensor, shape=tensor.shape[1:]) for tensor in case.inputs))
 
 
@@ -324,7 +324,7 @@ def _check(tensor: CaseTensor) -> None:
 
 
 def _check_keys(case: Case, tensor: CaseTensor) -> None:
-    """Raise ValueError if the tensor that should have the keys of this one's values has not."""
+    """Raise ValueError if the tensor with the keys of this one's values is missing or does not match."""
     if not tensor.at:
         return
     keys = [other.data for other in case.outputs if other.name == tensor.at]

@@ -1,4 +1,4 @@
-"""How models compose: which models an ensemble runs, directly or through other ensembles, and how often.
+"""Composition of models: the models that an ensemble runs, directly or through others, and how often.
 
 ``steps_of`` gives the names of a model's steps, once for each step that calls it: ``Repository.steps_of``, or
 a question to a server.

@@ -33,7 +33,7 @@ def digest(digests: Mapping[str, str]) -> str:
 
 
 def pinned(path: str, content: bytes, version: int) -> bytes:
-    """A config.pbtxt without policy, and an ensemble's with its steps at ``version``; else the content."""
+    """The content of a file; of a config.pbtxt without version policy and with steps at ``version``."""
     if not path.endswith(f"/{CONFIG}"):
         return content
     return pbtxt.pin_steps(pbtxt.without_policy(content.decode(*_UTF8)), version).encode(*_UTF8)

@@ -1,4 +1,4 @@
-"""manifest.json: what ``trb`` built from what, and every file that it wrote.
+"""manifest.json: endpoints with their sources and options, and every file that ``trb`` wrote.
 
 Its schema is docs/schema/manifest.schema.json.
 """

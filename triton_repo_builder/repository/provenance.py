@@ -1,6 +1,6 @@
-"""Where an endpoint comes from: read from the manifest, and from the parameters of each config.pbtxt.
+"""Origin of an endpoint: read from the manifest, and from the parameters of each config.pbtxt.
 
-A running server repeats a model's ``parameters`` (``GET /v2/models/NAME/config``), so it knows by itself
+A running server repeats a model's ``parameters`` (``GET /v2/models/NAME/config``), so it states by itself
 what it serves.
 """
 
@@ -15,18 +15,18 @@ from triton_repo_builder.repository.manifest import VersionEntry
 
 PREFIX = "trb."
 VERSION = PREFIX + "version"
-"""The parameter that each config.pbtxt has that ``trb`` wrote for one endpoint."""
+"""Parameter of each config.pbtxt that ``trb`` wrote for one endpoint."""
 SHARED = PREFIX + "shared"
-"""The one of a model that endpoints share: it says nothing of which was built first, and when."""
+"""Parameter of a model that endpoints share: independent of the order in which they were built."""
 LABEL = "label."
 CONTENT = "content"
-"""Only in the endpoint's own config.pbtxt: ``repository/content.py``."""
+"""Parameter of the endpoint's own config.pbtxt only: ``repository/content.py``."""
 
 
 def parameters(entry: VersionEntry) -> tuple[tuple[str, str], ...]:
     """An entry of the manifest as parameters of a config.pbtxt.
 
-    Not the options: what they change shows in the files, and a file that they do not change stays the same.
+    Without the options, so that a file that an option does not change stays the same.
     """
     facts = Facts.of_entry("", entry)
     pairs = [
@@ -121,7 +121,7 @@ class Facts:
         return mine == theirs
 
     def to_json(self) -> dict[str, Any]:
-        """For a program."""
+        """Plain values for JSON."""
         return {
             "name": self.name,
             "versions": list(self.versions),

@@ -162,7 +162,7 @@ class _Machine:
 
 
 def _answering(service: Service, servers: int) -> int:
-    """Number of answers that are handled at once; 0 if cores are no limit."""
+    """Number of answers that are handled at once; 0 if cores do not limit it."""
     used = servers * max((stage.instances * stage.threads for stage in service.stages), default=0)
     return max(1, service.cores - used) if service.cores else 0
 

@@ -190,13 +190,8 @@ def find(
         rate = _next(low, high, guess)
         if high < IDLE * most:
             break
-    return SettingCapacity(
-        rate=low,
-        level=best or failed,
-        saturation=most,
-        reason="" if best else f"at {steps[-1][0]:.1f}/s {steps[-1][1]}",
-        steps=tuple(steps),
-    )
+    reason = "" if best else f"at {steps[-1][0]:.1f}/s {steps[-1][1]}"
+    return SettingCapacity(rate=low, level=best or failed, saturation=most, reason=reason, steps=tuple(steps))
 
 
 def _next(low: float, high: float, guess: float | None) -> float:

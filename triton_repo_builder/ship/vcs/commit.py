@@ -1,7 +1,7 @@
 """``trb commit``: a model repository, and nothing else, as one commit.
 
 ``git commit`` makes it, with the user's hooks and signature, from an index that starts as the branch's tip:
-what the user has staged or edited elsewhere is neither committed nor touched. Afterwards the user's own index
+staged or edited files elsewhere are neither committed nor touched. Afterwards the user's own index
 gets the entries that the commit has changed: the repository's, and what a pre-commit hook staged beside them.
 """
 

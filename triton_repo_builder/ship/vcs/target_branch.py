@@ -1,4 +1,4 @@
-"""The branch that a commit goes to, an index of its own to make it in, and the remote that takes it."""
+"""The branch of a commit, its separate index, and the remote to push to."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _branch(git: Git, text: str) -> str:
 
 
 def _check_free(git: Git, branch: str) -> None:
-    """git keeps branches as files in folders: ``a`` and ``a/b`` exclude each other."""
+    """Raise GIT_REFUSED if a branch excludes this one, as ``a`` does ``a/b``: git keeps them as files."""
     parts = branch.split("/")
     above = ["/".join(parts[:count]) for count in range(1, len(parts))]
     named = [f"refs/heads/{name}" for name in (*above, f"{branch}/")]
@@ -148,7 +148,7 @@ def remote(git: Git, branch: str) -> str:
 
 
 def check_lock(git: Git, branch: str) -> None:
-    """Raise GIT_REFUSED while another git process holds what a commit has to change: index, HEAD, branch."""
+    """Raise GIT_REFUSED while another git process locks the index, HEAD or the branch."""
     for name in ("index", "HEAD", *([f"refs/heads/{branch}"] if branch else [])):
         lock = git.path(f"{name}.lock")
         if lock.exists():

@@ -1,4 +1,4 @@
-"""The folder of a git revision as files, beside the user's work tree and index, which stay as they are."""
+"""The folder of a git revision as files, without a change of the user's work tree and index."""
 
 from __future__ import annotations
 
