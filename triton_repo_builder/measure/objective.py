@@ -1,4 +1,4 @@
-"""A latency objective: which percentile may be how long."""
+"""A latency objective: a percentile and its limit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 PERCENTILES = ("p50", "p90", "p95", "p99", "max")
-"""Those that a level has, from the mildest to the hardest."""
+"""Percentiles of a level, from the mildest to the hardest."""
 LEAST_ANSWERED = 0.95
 """Share of the arrivals that must be answered: a queue that grows meets no objective for long."""
 

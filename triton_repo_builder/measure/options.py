@@ -64,7 +64,7 @@ class BenchOptions:
         default="1,4,16,64, unless --rate is given",
         metavar="N,N,…",
     )
-    """So many clients, each sending as soon as it has its answer."""
+    """Numbers of clients, each sending as soon as it has its answer."""
     rates: tuple[float, ...] = option(
         (),
         Numbers(float),
@@ -78,7 +78,7 @@ class BenchOptions:
     lengths: tuple[int, ...] = option(
         (), Numbers(int), Topic.LOAD, "Texts of exactly so many tokens.", metavar="N,N,…"
     )
-    """Instead of the corpus as it is; every length is a level of its own."""
+    """Lengths of texts, instead of the corpus as it is; every length is a level."""
     fixed: str | None = option(None, Text(), Topic.LOAD, "Send this one text.", metavar="TEXT")
     repeat_share: float | None = option(
         None,
@@ -107,7 +107,7 @@ class BenchOptions:
     )
     timeout: float = option(30.0, Seconds(), Topic.LOAD, "Time limit of each request.", default="30s")
     processes: int = option(0, Number(0, 64), Topic.LOAD, "Client processes.", default="up to 4")
-    """0: as many as fit this machine and the load."""
+    """Number of client processes; 0: as many as fit this machine and the load."""
     in_flight: int = 1024
     """Open loop: requests that may wait for their answers; one more arriving is an ``overrun``."""
     client_limit: float = 0.7
@@ -137,7 +137,7 @@ class TuneOptions:
     trials: int | None = option(
         None, Number(), Topic.SEARCH, "Settings to measure at most.", default="no limit"
     )
-    """Trials of an earlier run count, too."""
+    """Maximum of measured settings; trials of an earlier run also count."""
     endpoint: str = option(
         "", Text(), Topic.LOAD, "Which endpoint; needed if there are several.", metavar="NAME"
     )
@@ -213,6 +213,6 @@ class OptimizeOptions:
     budget: float = option(
         300.0, Seconds(), Topic.SEARCH, "Time of the search.", default="5m", metavar="TIME"
     )
-    """After it nothing new is tried."""
+    """Seconds after which no further candidate is tried."""
     fastest: bool = True
     """Take the fastest way to int8 that passes; else the first."""

@@ -1,7 +1,7 @@
-"""A configuration as a server has loaded it against the config.pbtxt that it should come from.
+"""Comparison of a configuration that a server has loaded with its config.pbtxt.
 
-Triton fills in what a file leaves out, and prints every default. Both sides are brought into one form; what
-only the server states counts as a difference unless it is such a filling.
+Triton fills in fields that a file leaves out, and prints every default. Both sides are normalized. A field
+that only the server has counts as a difference unless Triton filled it in.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 from triton_repo_builder.repository import pbtxt
 from triton_repo_builder.repository.config import ModelConfig
 
-_FOUND = ("name", "platform", "backend", "runtime", "default_model_filename", "instance_group")
-"""What Triton finds out by itself where the file does not say it."""
+_DETECTED = ("name", "platform", "backend", "runtime", "default_model_filename", "instance_group")
+"""Fields that Triton detects by itself if the file leaves them out."""
 _COMPLETED = ("input", "output", "max_batch_size", "dynamic_batching")
-"""What its backends complete in a file without inputs."""
+"""Fields that Triton's backends complete in a file without inputs."""
 _PINNED = ("input_pinned_memory", "output_pinned_memory")
 _SHOWN = 60
 _DIGEST = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
@@ -29,28 +29,28 @@ def differences(
     """Fields and parameters that differ, in words; not the version policy. Raises ``PbtxtError``.
 
     ``version`` is the one that the repository serves: an ensemble's step with the newest version means it.
-    None: that is a difference from any number.
+    None differs from every number.
     ``completes``: whether the model fills in what its file leaves out, even if that states some inputs.
     """
-    wanted, actual = (_comparable(pbtxt.plain(config.raw), version) for config in (file, loaded))
-    optional = {*_FOUND, *(_COMPLETED if completes or "input" not in wanted else ())}
-    for field in optional - {*wanted}:
+    stated, actual = (_comparable(pbtxt.plain(config.raw), version) for config in (file, loaded))
+    optional = {*_DETECTED, *(_COMPLETED if completes or "input" not in stated else ())}
+    for field in optional - {*stated}:
         actual.pop(field, None)
-    if "instance_group" in wanted:
-        actual["instance_group"] = _stated(wanted["instance_group"], actual.get("instance_group", []))
-    parameters = wanted.pop("parameters", {}), actual.pop("parameters", {})
+    if "instance_group" in stated:
+        actual["instance_group"] = _stated(stated["instance_group"], actual.get("instance_group", []))
+    parameters = stated.pop("parameters", {}), actual.pop("parameters", {})
     said, heard = ({key: value.get("string_value", "") for key, value in part.items()} for part in parameters)
-    return (*_unlike(wanted, actual, ""), *_unlike(said, heard, "parameter "))
+    return (*_unlike(stated, actual, ""), *_unlike(said, heard, "parameter "))
 
 
-def _unlike(wanted: Mapping[str, Any], actual: Mapping[str, Any], kind: str) -> list[str]:
+def _unlike(stated: Mapping[str, Any], actual: Mapping[str, Any], kind: str) -> list[str]:
     unlike = []
-    for key in sorted({*wanted, *actual}):
-        # As texts: NaN is like no number, itself included.
-        said, heard = _text(wanted.get(key)), _text(actual.get(key))
-        if said != heard or (key in wanted) != (key in actual):
+    for key in sorted({*stated, *actual}):
+        # As texts: NaN is not equal to any number, not even to itself.
+        said, heard = _text(stated.get(key)), _text(actual.get(key))
+        if said != heard or (key in stated) != (key in actual):
             pairs = enumerate(zip(said, heard, strict=False))
-            same = next((at for at, (one, other) in pairs if one != other), min(len(said), len(heard)))
+            same = next((at for at, (left, right) in pairs if left != right), min(len(said), len(heard)))
             unlike.append(f"{kind}{key} is {_shown(heard, same)}, not {_shown(said, same)}")
     return unlike
 
@@ -62,7 +62,7 @@ def _text(value: Any) -> str:
 
 
 def _shown(text: str, same: int) -> str:
-    """A value in few characters, among them where it differs from the other."""
+    """An excerpt of a value around its first difference from the other value."""
     if len(text) > _SHOWN and same > _SHOWN // 2:
         text = f"…{text[same - _SHOWN * 2 // 5 :]}"
     text = _DIGEST.sub(r"\1…", text)
@@ -94,12 +94,12 @@ def _comparable(config: dict[str, Any], version: int | None) -> dict[str, Any]:
     return config
 
 
-def _stated(wanted: list[dict[str, Any]], actual: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _stated(groups: list[dict[str, Any]], actual: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The server's instance groups with the fields that the file states."""
-    if len(wanted) != len(actual):
+    if len(groups) != len(actual):
         return actual
     automatic = {"name", "kind", "count", "gpus"}
     return [
         {field: value for field, value in group.items() if field in stated or field not in automatic}
-        for stated, group in zip(wanted, actual, strict=True)
+        for stated, group in zip(groups, actual, strict=True)
     ]

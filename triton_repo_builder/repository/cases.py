@@ -28,7 +28,7 @@ LARGE = 4096
 SAMPLES = 256
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n").decode()[:10]
 MOST = 1 << 26
-"""Elements of a tensor, and of the inputs of a row that are made together: a file may state any shape."""
+"""Limit of elements of a tensor, and of a row's inputs together: a file may state any shape."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ class Case:
     inputs: tuple[CaseTensor, ...]
     outputs: tuple[CaseTensor, ...]
     group: str = ""
-    """Cases of one group, with inputs of equal shapes, can be rows of one request: files that become so."""
+    """Cases of one group can be rows of one request: their files become inputs of equal shapes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +111,7 @@ def record(name: str, datatype: str, array: npt.NDArray[Any]) -> CaseTensor:
 
 
 def unbatched(case: Case) -> Case:
-    """The case for an endpoint without a batch axis."""
+    """The case without its batch axis, for an endpoint that has none."""
     return replace(case, inputs=tuple(replace(tensor, shape=tensor.shape[1:]) for tensor in case.inputs))
 
 
@@ -124,18 +124,19 @@ def difference(expected: CaseTensor, actual: npt.NDArray[Any]) -> float:
         flat = flat[list(expected.indices)]
     if expected.datatype == "BYTES":
         pairs = zip(expected.data, [_plain(value) for value in flat.tolist()], strict=True)
-        return max((0.0 if want == got else _apart(want, got) for want, got in pairs), default=0.0)
+        texts = (0.0 if left == right else _text_difference(left, right) for left, right in pairs)
+        return max(texts, default=0.0)
     if flat.dtype.kind not in "fiub":
         return float("inf")
-    # By way of the tensor's own type: decimals that name a float32 are not that float32 to a float64.
-    want = np.array(expected.data, dtype=BY_WIRE[expected.datatype].numpy).astype(np.float64)
+    # Through the tensor's own type: a float32 printed in decimals is another number if read as float64.
+    data = np.array(expected.data, dtype=BY_WIRE[expected.datatype].numpy).astype(np.float64)
     got = flat.astype(np.float64)
-    if not want.size:
+    if not data.size:
         return 0.0
-    finite = np.isfinite(want)
-    if not np.array_equal(want[~finite], got[~finite], equal_nan=True) or not np.isfinite(got[finite]).all():
+    finite = np.isfinite(data)
+    if not np.array_equal(data[~finite], got[~finite], equal_nan=True) or not np.isfinite(got[finite]).all():
         return float("inf")
-    return float(np.max(np.abs(want[finite] - got[finite]), initial=0.0))
+    return float(np.max(np.abs(data[finite] - got[finite]), initial=0.0))
 
 
 def among(
@@ -145,48 +146,52 @@ def among(
     if not expected.at:
         return difference(expected, answer[expected.name])
     keys = next(tensor for tensor in outputs if tensor.name == expected.at)
-    want = {int(key): float(value) for key, value in zip(keys.data, expected.data, strict=True) if key >= 0}
+    recorded = {
+        int(key): float(value) for key, value in zip(keys.data, expected.data, strict=True) if key >= 0
+    }
     flat = (answer[name].reshape(-1).tolist() for name in (expected.at, expected.name))
     got = {int(key): float(value) for key, value in zip(*flat, strict=False) if key >= 0}
-    # Of an output that is recorded at some places only, other entries are not known.
-    compared = want.keys() if expected.indices is not None else want.keys() | got.keys()
-    return max((abs(want.get(key, 0.0) - got.get(key, 0.0)) for key in compared), default=0.0)
+    # If an output is recorded at some places only, its other entries are unknown.
+    compared = recorded.keys() if expected.indices is not None else recorded.keys() | got.keys()
+    return max((abs(recorded.get(key, 0.0) - got.get(key, 0.0)) for key in compared), default=0.0)
 
 
-def _apart(want: Any, got: Any) -> float:
-    """Largest difference of two JSON texts that are equal but for their numbers; inf for other strings.
+def _text_difference(expected: Any, got: Any) -> float:
+    """Largest difference of two JSON texts that are equal except for their numbers; inf for other strings.
 
     Of two PNG files in base64 (label maps) the share of pixels that differ.
     """
-    if str(want).startswith(PNG) and str(got).startswith(PNG):
-        return _pixels_apart(want, got)
-    if not (str(want).startswith(("[", "{")) and str(got).startswith(("[", "{"))):
+    if str(expected).startswith(PNG) and str(got).startswith(PNG):
+        return _pixels_difference(expected, got)
+    if not (str(expected).startswith(("[", "{")) and str(got).startswith(("[", "{"))):
         return float("inf")
     try:
-        return _values_apart(json.loads(want), json.loads(got))
+        return _values_difference(json.loads(expected), json.loads(got))
     except ValueError:
         return float("inf")
 
 
-def _pixels_apart(want: str, got: str) -> float:
+def _pixels_difference(expected: str, got: str) -> float:
     from PIL import Image  # slow to import, and few endpoints answer with images
 
     try:
-        files = (Image.open(io.BytesIO(base64.b64decode(text, validate=True))) for text in (want, got))
+        files = (Image.open(io.BytesIO(base64.b64decode(text, validate=True))) for text in (expected, got))
         ours, theirs = (np.asarray(file) for file in files)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
         return float("inf")
     return float((ours != theirs).mean()) if ours.shape == theirs.shape else float("inf")
 
 
-def _values_apart(want: Any, got: Any) -> float:
-    if isinstance(want, dict) and isinstance(got, dict) and want.keys() == got.keys():
-        return max((_values_apart(want[key], got[key]) for key in want), default=0.0)
-    if isinstance(want, list) and isinstance(got, list) and len(want) == len(got):
-        return max((_values_apart(left, right) for left, right in zip(want, got, strict=True)), default=0.0)
-    if isinstance(want, float) and isinstance(got, float):
-        return abs(want - got)
-    return 0.0 if type(want) is type(got) and want == got else float("inf")
+def _values_difference(expected: Any, got: Any) -> float:
+    if isinstance(expected, dict) and isinstance(got, dict) and expected.keys() == got.keys():
+        return max((_values_difference(expected[key], got[key]) for key in expected), default=0.0)
+    if isinstance(expected, list) and isinstance(got, list) and len(expected) == len(got):
+        return max(
+            (_values_difference(left, right) for left, right in zip(expected, got, strict=True)), default=0.0
+        )
+    if isinstance(expected, float) and isinstance(got, float):
+        return abs(expected - got)
+    return 0.0 if type(expected) is type(got) and expected == got else float("inf")
 
 
 def _plain(value: Any) -> Any:
@@ -303,8 +308,8 @@ def _load_tensor(document: Mapping[str, Any]) -> CaseTensor:
 
 def _check(tensor: CaseTensor) -> None:
     """Raise ValueError for a tensor whose fields contradict each other."""
-    size, known = math.prod(tensor.shape), BY_WIRE.get(tensor.datatype)
-    if known is None or size > MOST:
+    size, wire_type = math.prod(tensor.shape), BY_WIRE.get(tensor.datatype)
+    if wire_type is None or size > MOST:
         raise ValueError(f"has a tensor of type {tensor.datatype:.40} and shape {tensor.shape!s:.60}")
     if tensor.pattern is not None:
         return
@@ -315,11 +320,11 @@ def _check(tensor: CaseTensor) -> None:
     if not all(isinstance(value, kinds) for value in tensor.data):
         raise ValueError(f"has values of '{tensor.name:.40}' that are not {tensor.datatype}")
     if tensor.datatype != "BYTES":
-        np.array(tensor.data, dtype=known.numpy)
+        np.array(tensor.data, dtype=wire_type.numpy)
 
 
 def _check_keys(case: Case, tensor: CaseTensor) -> None:
-    """Raise ValueError if the tensor that should have the keys of this one's values has not."""
+    """Raise ValueError if the tensor with the keys of this one's values is missing or does not match."""
     if not tensor.at:
         return
     keys = [other.data for other in case.outputs if other.name == tensor.at]

@@ -1,4 +1,4 @@
-"""How models compose: which models an ensemble runs, directly or through other ensembles, and how often.
+"""Composition of models: the models that an ensemble runs, directly or through others, and how often.
 
 ``steps_of`` gives the names of a model's steps, once for each step that calls it: ``Repository.steps_of``, or
 a question to a server.
@@ -13,7 +13,7 @@ StepsOf = Callable[[str], Sequence[str]]
 
 
 def members(names: Iterable[str], steps_of: StepsOf) -> tuple[str, ...]:
-    """The models and everything that they are composed of, nearest first, each once; a circle ends."""
+    """The models and all their composing models, nearest first, each once; cycles are allowed."""
     seen: dict[str, None] = {}
     waiting = list(names)
     while waiting:
@@ -25,7 +25,7 @@ def members(names: Iterable[str], steps_of: StepsOf) -> tuple[str, ...]:
 
 
 def composing(name: str, steps_of: StepsOf) -> frozenset[str]:
-    """The models that an ensemble is composed of, without itself."""
+    """The composing models of an ensemble, without itself."""
     return frozenset(members((name,), steps_of)) - {name}
 
 
@@ -42,7 +42,7 @@ def outermost(names: Iterable[str], steps_of: StepsOf) -> tuple[str, ...]:
 
 
 def executions(name: str, steps_of: StepsOf) -> Counter[str]:
-    """How often one request to ``name`` runs each model, ``name`` included; a circle is not followed."""
+    """How often one request to ``name`` runs each model, ``name`` included; a cycle is not followed."""
     counts: Counter[str] = Counter()
 
     def count(model: str, times: int, above: frozenset[str]) -> None:

@@ -139,7 +139,7 @@ class ModelConfig:
 
     @property
     def dynamic_batching(self) -> Mapping[str, Any] | None:
-        """None if the model has no such block; an empty block batches, too."""
+        """The ``dynamic_batching`` block, or None; an empty block also enables batching."""
         block: Mapping[str, Any] | None = self.raw.get("dynamic_batching")
         return block
 

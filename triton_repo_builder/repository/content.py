@@ -1,9 +1,9 @@
-"""The content digest of one version of an endpoint: one sha256 over all that decides what it answers.
+"""The content digest of one version of an endpoint: one sha256 over all that decides its answers.
 
 It is the digest of a canonical JSON list of the version's files, each with its sha256: those in its version
 folders, and those outside in the version's own form (``pinned``). So it is the same whether the version is
-served or waits beside another. It stands in the endpoint's own config.pbtxt as the parameter ``trb.content``,
-which is left out where that file is hashed; so a running server repeats it.
+served or waits beside another. The endpoint's own config.pbtxt has it as the parameter ``trb.content``,
+which is left out when that file is hashed; so a running server repeats it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def digest(digests: Mapping[str, str]) -> str:
 
 
 def pinned(path: str, content: bytes, version: int) -> bytes:
-    """A config.pbtxt without policy, and an ensemble's with its steps at ``version``; else the content."""
+    """The content of a file; of a config.pbtxt without version policy and with steps at ``version``."""
     if not path.endswith(f"/{CONFIG}"):
         return content
     return pbtxt.pin_steps(pbtxt.without_policy(content.decode(*_UTF8)), version).encode(*_UTF8)
@@ -41,8 +41,8 @@ def pinned(path: str, content: bytes, version: int) -> bytes:
 
 def hashed(path: str, content: bytes, name: str, version: int) -> str:
     """Hex sha256 of a config.pbtxt as it enters the digest of a version of the endpoint ``name``."""
-    own = pinned(path, content, version)
-    return hashlib.sha256(unsealed(own) if path == f"{name}/{CONFIG}" else own).hexdigest()
+    canonical = pinned(path, content, version)
+    return hashlib.sha256(unsealed(canonical) if path == f"{name}/{CONFIG}" else canonical).hexdigest()
 
 
 def unsealed(config: bytes) -> bytes:
@@ -98,8 +98,8 @@ def listing(
 ) -> dict[str, str]:
     """The files of a version with their hex sha256, as they enter its digest; empty without a config.pbtxt.
 
-    ``sha256`` gives the hex digest of a file by its path. Without it, and where it gives nothing, the digest
-    is that of the file on disk, or of manifest.json if the file was left out.
+    ``sha256`` gives the hex digest of a file by its path. Without it, or if it is empty, the digest
+    is computed from the file on disk, or taken from manifest.json if the file was left out.
     """
     endpoint = manifest.endpoints[name]
     entry = endpoint.versions[version]
@@ -112,6 +112,6 @@ def listing(
                 return {}
             digests[canonical] = hashed(canonical, files.read(file), name, version)
             continue
-        known = sha256(path) if sha256 else files.hash_file(file) if file.is_file() else ""
-        digests[canonical] = known or manifest.files[path].sha256
+        digest = sha256(path) if sha256 else files.hash_file(file) if file.is_file() else ""
+        digests[canonical] = digest or manifest.files[path].sha256
     return digests

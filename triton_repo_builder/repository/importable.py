@@ -1,4 +1,4 @@
-"""Files that Python may import from a version's folder, whoever put them there."""
+"""Files that Python may import from a version's folder, whatever their origin."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from triton_repo_builder.repository.model import SHARED
 ENDS = frozenset({".py", ".pyc", ".so"})
 CACHE = "__pycache__"
 DEEPEST = 32
-"""Folders below each other that are looked into."""
+"""Depth to which folders are searched."""
 
 
 def below(root: Path, folder: str) -> Iterator[str]:
-    """Code in a version's folder, but for copies of what lies outside of it: paths from ``root``."""
+    """Code in a version's folder, without copies of files outside of it: paths from ``root``."""
     for place, folders, names in os.walk(root / folder, followlinks=True):
         inner = Path(place).relative_to(root)
         if inner.as_posix() == folder and SHARED in folders:
@@ -26,5 +26,5 @@ def below(root: Path, folder: str) -> Iterator[str]:
 
 
 def cached(path: str) -> bool:
-    """Whether Python itself writes such files, beside the source that it has read."""
+    """Whether a file is Python's own cache beside a source file."""
     return CACHE in PurePosixPath(path).parts

@@ -16,10 +16,10 @@ from triton_repo_builder.repository.model import SHARED
 
 @dataclass(frozen=True, kw_only=True)
 class Altered:
-    """A recorded file with other bytes, or none."""
+    """A recorded file that is missing or has other bytes."""
 
     path: str
-    """In the repository."""
+    """Path in the repository."""
     missing: bool
 
     def __str__(self) -> str:
@@ -28,13 +28,13 @@ class Altered:
 
 def altered(root: Path, records: Mapping[str, FileRecord]) -> tuple[Altered, ...]:
     """The files of ``records`` that are missing or have another sha256; every one is read."""
-    found = []
+    differing = []
     for path, record in sorted(records.items()):
         file = root / path
         missing = not file.is_file()
         if missing or file.stat().st_size != record.bytes or files.hash_file(file) != record.sha256:
-            found.append(Altered(path=path, missing=missing))
-    return tuple(found)
+            differing.append(Altered(path=path, missing=missing))
+    return tuple(differing)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,14 +59,14 @@ def unlisted(root: Path, manifest: Manifest, models: Iterable[str], version: int
 
 @dataclass(frozen=True, kw_only=True)
 class Disagreement:
-    """A version whose content digest is not one: whoever altered a file altered its record as well."""
+    """A version with several content digests: a file was altered together with its record."""
 
     endpoint: str
     version: int
     path: str
     """The config.pbtxt of that version."""
     digests: Mapping[str, str]
-    """Hex digests by where they stand, empty if none does there."""
+    """Hex digests by place, empty if a place has none."""
 
     def __str__(self) -> str:
         shown = ", ".join(f"{digest[:12] or 'none'} in {of}" for of, digest in self.digests.items())
@@ -84,17 +84,17 @@ def disagreements(
     sha256: Callable[[str], str] | None = None,
     only: Collection[tuple[str, int]] | None = None,
 ) -> Iterator[Disagreement]:
-    """Versions whose content digest is another in config.pbtxt, in the manifest, or of the files.
+    """Versions whose content digests in config.pbtxt, in the manifest and of the files differ.
 
     ``sha256`` gives the actual digests, if files are not as recorded. ``only``: these versions.
     """
-    known = sha256 or (lambda path: manifest.files[path].sha256)
+    digest_of = sha256 or (lambda path: manifest.files[path].sha256)
     for name, endpoint in sorted(manifest.endpoints.items()):
         for version, entry in sorted(endpoint.versions.items()):
             if only is not None and (name, version) not in only:
                 continue
-            own = "" if version == endpoint.served.version else f"{version}/{SHARED}/"
-            path = f"{name}/{own}{CONFIG}"
+            folder = "" if version == endpoint.served.version else f"{version}/{SHARED}/"
+            path = f"{name}/{folder}{CONFIG}"
             try:
                 config = ModelConfig(pbtxt.parse(files.read_text(root / path)))
             except (OSError, UnicodeDecodeError, pbtxt.PbtxtError):
@@ -102,7 +102,7 @@ def disagreements(
             digests = {
                 CONFIG: content.stated(config),
                 MANIFEST: entry.content,
-                _FILES: content.of_version(root, manifest, name, version, known),
+                _FILES: content.of_version(root, manifest, name, version, digest_of),
             }
             if (digests[CONFIG] or entry.content) and len({*digests.values()}) > 1:
                 yield Disagreement(endpoint=name, version=version, path=path, digests=digests)
@@ -117,21 +117,21 @@ def prove(root: Path, manifest: Manifest, where: str) -> None:
         for each in unlisted(root, manifest, entry.models, version)
     )
     changed: tuple[NotAsBuilt, ...] = (*altered(root, manifest.files), *beside)
-    if found := changed or tuple(disagreements(root, manifest)):
-        raise not_as_built(found, where)
+    if damage := changed or tuple(disagreements(root, manifest)):
+        raise not_as_built(damage, where)
 
 
-def not_as_built(found: Sequence[NotAsBuilt], where: str) -> TrbError:
-    """The error for a repository that somebody altered after it was built."""
+def not_as_built(damage: Sequence[NotAsBuilt], where: str) -> TrbError:
+    """The error for a repository that was altered after it was built."""
     return TrbError(
         Code.DIGEST_MISMATCH,
-        f"not as it was built: {listed(found)}",
+        f"not as it was built: {listed(damage)}",
         where=where,
         remedy="restore what is altered (git checkout, trb fetch), or build the endpoint again",
     )
 
 
-def listed(found: Sequence[object], most: int = 5) -> str:
-    """The first ``most`` of them in one line, and how many more there are."""
-    more = f" and {len(found) - most} more" if len(found) > most else ""
-    return ", ".join(map(str, found[:most])) + more
+def listed(items: Sequence[object], most: int = 5) -> str:
+    """The first ``most`` items in one line, and the number of further ones."""
+    rest = f" and {len(items) - most} more" if len(items) > most else ""
+    return ", ".join(map(str, items[:most])) + rest

@@ -72,7 +72,7 @@ class Endpoint:
     def of_server(
         cls, metadata: Mapping[str, Any], config: ModelConfig | None = None, name: str = ""
     ) -> Endpoint:
-        """From ``GET /v2/models/NAME`` and ``/config``, or the same two over gRPC."""
+        """From ``GET /v2/models/NAME`` and ``/config``, or the same two calls over gRPC."""
         settings = config or ModelConfig()
         return cls(
             name=name or str(metadata["name"]),
@@ -83,7 +83,7 @@ class Endpoint:
         )
 
     def to_manifest(self) -> dict[str, Any]:
-        """The part of a manifest's entry that ``of_manifest`` reads."""
+        """The endpoint as an entry of the manifest, for ``of_manifest``."""
         return {
             "max_batch_size": self.max_batch_size,
             "inputs": [_to_json(tensor) for tensor in self.inputs],

@@ -1,4 +1,4 @@
-"""manifest.json: what ``trb`` built from what, and every file that it wrote.
+"""manifest.json: endpoints with their sources and options, and every file that ``trb`` wrote.
 
 Its schema is docs/schema/manifest.schema.json.
 """
@@ -101,7 +101,7 @@ class VersionEntry:
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the task: pooling, activation, labels, padding."""
     shared: tuple[str, ...] = ()
-    """Models that other endpoints may use, too."""
+    """Models that other endpoints may also use."""
     cases: str | None = None
     """The file of golden cases, by its path in the repository."""
     triton_release: str = ""
@@ -172,7 +172,7 @@ class EndpointEntry:
     previous: int | None = None
     """The version that was served before, to which ``trb rollback`` goes back."""
     others: Mapping[int, VersionEntry] = field(default_factory=dict)
-    """The versions that are there and not served, by number."""
+    """The stored versions that are not served, by number."""
 
     @property
     def versions(self) -> Mapping[int, VersionEntry]:
@@ -225,7 +225,7 @@ class Manifest:
         )
 
     def to_text(self) -> str:
-        """The text of manifest.json: the same for the same content."""
+        """The text of manifest.json: equal content gives equal text."""
         document = {
             "schema": 1,
             "generator": dict(self.generator),
@@ -256,7 +256,7 @@ def _optional(document: Mapping[str, Any], key: str, kind: type[T]) -> T | None:
 
 
 def read(folder: Path) -> Manifest | None:
-    """The manifest of a repository; None without one of ours. Raises ``TrbError`` if it is damaged."""
+    """The manifest of a repository; None if trb did not write one. Raises ``TrbError`` if it is damaged."""
     file = folder / MANIFEST
     try:
         if not file.is_file():

@@ -53,7 +53,7 @@ class Model:
 
     @property
     def complete(self) -> bool:
-        """Whether ``trb`` wrote the configuration, and it leaves nothing for the server to find out."""
+        """Whether ``trb`` wrote the configuration, with all inputs and outputs."""
         return bool(self.config.inputs and self.config.outputs and provenance.written(self.config))
 
     @property
@@ -75,7 +75,7 @@ class Repository:
     models: tuple[Model, ...]
     manifest: Manifest | None
     damage: str = ""
-    """Why there is no manifest though there is a file; only if it was read leniently."""
+    """Fault of a manifest.json that cannot be read; only if read leniently."""
     pipes: tuple[Path, ...] = ()
     """Pipes, sockets and devices, and links to them; only if read leniently."""
 
@@ -149,7 +149,7 @@ def read(path: Path, *, lenient: bool = False) -> Repository:
 def _pipes(folder: Path) -> Iterator[Path]:
     """Pipes, sockets and devices below a folder, and links to them, in order.
 
-    What is no part of a repository is left out: git may keep a socket in ``.git``.
+    Files that are not part of a repository are left out: git may keep a socket in ``.git``.
     """
     try:
         with os.scandir(folder) as scanned:
@@ -203,7 +203,7 @@ def _with_text(model: Model, exact: str) -> Model:
 def _decode(content: bytes, *, lenient: bool) -> str:
     """The text of a config.pbtxt; the server takes a byte that is not UTF-8 in a comment or a string.
 
-    What is to be written again must be UTF-8.
+    A text that will be written again must be UTF-8.
     """
     return _plain(content.decode("utf-8", "surrogateescape" if lenient else "strict"))
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from triton_repo_builder.repository.pbtxt_syntax import Normalized
 
 _VERSIONS = "# Of the version folders "
-"""What the comment on a version policy begins with, which comes and goes with it."""
+"""First words of the comment on a version policy, which comes and goes with it."""
 
 
 # Not frozen, although a value: Python sets __traceback__ on an exception that leaves a context manager.
@@ -38,7 +38,7 @@ class PbtxtError(Exception):
 
 
 LONGEST = 2000
-"""Characters of a reason: it may quote a value."""
+"""Maximum of characters of a reason, which may quote a value."""
 
 
 @cache
@@ -80,14 +80,14 @@ def _is_map(entry: Any) -> bool:
 
 
 def inner(message: str, field: str) -> str:
-    """The message that a field holds; empty for a map, a plain value and what is not there."""
+    """The message type of a field; empty for a map, a plain value or an unknown field."""
     entry = _entry(message, field)
     held = entry.message_type if entry else None
     return "" if held is None or _is_map(entry) else str(held.name)
 
 
 def unknown(path: Sequence[str]) -> str:
-    """The first step of a path in a config.pbtxt that leads nowhere; empty if each is a field or a key."""
+    """The first step of a path that is unknown; empty if each is a field or a key."""
     message = "ModelConfig"
     for index, step in enumerate(path):
         entry = _entry(message, step)
@@ -102,9 +102,9 @@ def unknown(path: Sequence[str]) -> str:
 
 
 def kind(path: Sequence[str]) -> type | tuple[str, ...]:
-    """What the values of a field are: a type, the names of an enum, or ``dict`` for a message or a map.
+    """Type of a field's values: a type, the names of an enum, or ``dict`` for a message or a map.
 
-    ``object`` where it is not known, as with what is inside of a map. A parameter is its text.
+    ``object`` if it is unknown, as inside a map. A parameter is its text.
     """
     message = "ModelConfig"
     for index, step in enumerate(path):
@@ -129,7 +129,7 @@ def _plain(entry: Any) -> type | tuple[str, ...]:
 
 
 def default(message: str, field: str) -> Any:
-    """What a plain field means that is not set; None for a list, a message and what is not there."""
+    """Default of a plain field; None for a list, a message and an unknown field."""
     entry = _entry(message, field)
     if entry is None or entry.message_type is not None or isinstance(entry.default_value, list):
         return None
@@ -191,7 +191,7 @@ def _parsed(read: Normalized) -> Any:
 def plain(config: Mapping[str, Any]) -> dict[str, Any]:
     """A copy of a configuration, from ``parse`` or a server's JSON, as ``parse`` gives it: without defaults.
 
-    Raises ``PbtxtError`` if it is none.
+    Raises ``PbtxtError`` if it is invalid.
     """
     from google.protobuf import json_format
 
@@ -224,7 +224,7 @@ def serve_versions(text: str, versions: Iterable[int]) -> str:
 
 
 def without_policy(text: str) -> str:
-    """The text of a config.pbtxt without version policy; all else stays as it is, comments included."""
+    """The text of a config.pbtxt without version policy; all else is unchanged, comments included."""
     document = Document(text)
     edits = []
     for start, end in document.statements("version_policy"):
@@ -236,7 +236,7 @@ def without_policy(text: str) -> str:
 def pin_steps(text: str, version: int | Mapping[str, int]) -> str:
     """The text of an ensemble's config.pbtxt with that version of each step, or of each model that is named.
 
-    Only what states a version changes.
+    Only the statements of versions change.
     """
     document = Document(text)
     edits = []

@@ -1,6 +1,6 @@
-"""A config.pbtxt as a document: tokens, fields with positions, and edits that keep all else byte for byte.
+"""A config.pbtxt as a document: tokens, fields with positions, and edits that keep all other bytes.
 
-Every text has one. If it does not parse, its fields are read as far as they make sense. Tokens are those of
+A text that does not parse has one too, with the fields that can be read. Tokens are those of
 protobuf's tokenizer for C++ (tokenizer.cc). Values are read by ``pbtxt.parse``.
 """
 
@@ -46,7 +46,7 @@ class Token(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The offset behind it."""
+        """The offset behind the token."""
         return self.start + len(self.text)
 
 
@@ -66,18 +66,18 @@ def tokens(text: str) -> Iterator[Token]:
 
 
 def scan(part: re.Pattern[str], text: str, at: int) -> int:
-    """The offset behind all the parts in a row that begin there."""
+    """The offset behind consecutive matches of a pattern."""
     while (match := part.match(text, at)) and match.end() > at:
         at = match.end()
     return at
 
 
 class Fields(list["Field"]):
-    """The fields of one message, found by their name without a search."""
+    """The fields of one message, indexed by name."""
 
     @cached_property
     def by_name(self) -> dict[str, list[Field]]:
-        """The fields of each name, in order; asked for once all are there."""
+        """The fields of each name, in order; computed once all are there."""
         named: dict[str, list[Field]] = {}
         for item in self:
             named.setdefault(item.name, []).append(item)
@@ -240,7 +240,7 @@ class _Reader:
         return Field(name, start, first.start, end, (start, end), value, fields)
 
     def _strings(self, first: Token) -> tuple[str, int]:
-        """The value of strings in a row, and where it ends; of one that is not closed nothing is known."""
+        """The value of consecutive strings, without any that is not closed, and its end."""
         row = [first]
         while self.at < len(self.tokens) and self.tokens[self.at].kind == "string":
             row.append(self._next())
@@ -248,7 +248,7 @@ class _Reader:
         return "".join(closed), row[-1].end
 
     def _word_end(self, first: Token) -> int:
-        """The end of tokens that touch each other: a number with its sign, or what protobuf refuses."""
+        """The end of adjacent tokens: a number with its sign, or text that protobuf refuses."""
         last = first
         while first.kind != "mark" and self.at < len(self.tokens):
             following = self.tokens[self.at]

@@ -36,14 +36,14 @@ _PLAIN_TOKENS = re.compile(
       | "[^"\\\n\0]{{0,{_LONG - 2}}}" | [{{}}\[\]:,]){{0,4096}}""",
     re.VERBOSE,
 )
-"""Tokens that stand in a normalized text as they are; no number is left before its last digit."""
+"""Tokens that a normalized text keeps unchanged; no number is left before its last digit."""
 _DECODED = 2**16
 """Characters of a string up to which its escapes are read: nothing longer is a name or a path."""
 
 
 @dataclass(frozen=True)
 class Refusal(Exception):
-    """What the server's parser does not take, at an offset of the text."""
+    """Syntax that the server's parser does not take, at an offset of the text."""
 
     offset: int
     reason: str
@@ -58,7 +58,7 @@ class Normalized:
     strings: tuple[str, ...]
 
     def restored(self, text: str) -> str:
-        """A value of the parsed message, or protobuf's word on the text, with the strings in their place."""
+        """A value of the parsed message, or protobuf's error message, with the strings put back."""
         if not self.mark or self.mark not in text:
             return text
         return re.sub(f"{self.mark}([0-9]+){self.mark}", lambda match: self.strings[int(match[1])], text)
@@ -75,9 +75,9 @@ class Normalized:
 
 
 def normalized(text: str, message: Any) -> Normalized:
-    """The same message in a text that both parsers take; lines keep their numbers.
+    """Rewrite a text so that both parsers take it; lines keep their numbers.
 
-    ``message`` is its descriptor. Raises ``Refusal`` for what only protobuf's parser for Python would take.
+    ``message`` is its descriptor. Raises ``Refusal`` for syntax that only protobuf's parser for Python takes.
     """
     mark = next(chr(code) for code in range(0xE000, 0xF900) if chr(code) not in text)
     items, pieces = list(tokens(text)), []
@@ -100,7 +100,7 @@ def normalized(text: str, message: Any) -> Normalized:
 
 
 def _take_out_strings(items: Sequence[Token], pieces: list[str], mark: str) -> tuple[str, ...]:
-    """Put marks in the place of strings with escapes and long ones; those in a row are one."""
+    """Replace long strings and strings with escapes by marks; consecutive strings share one."""
     strings: dict[str, int] = {}
     solid = [at for at, token in enumerate(items) if token.kind != "skip"]
     for kind, group in groupby(solid, key=lambda at: items[at].kind):
@@ -127,9 +127,9 @@ def _types(fields: Fields, message: Any) -> Iterator[tuple[int, int]]:
 
 
 def is_plain(text: str) -> bool:
-    """Whether no token is one that the two parsers take in two ways, which is true of most files.
+    """Whether both parsers read every token alike, as in most files.
 
-    They may still refuse it, in words and at places of their own.
+    They may still refuse the text, each with its own message and position.
     """
     at = 0
     while at < len(text):
@@ -170,12 +170,12 @@ def _escaped(match: re.Match[bytes]) -> bytes:
 
 
 def _skipped(text: str) -> str:
-    """Blanks or a comment, which are shorter where nobody reads them."""
+    """Blanks or a comment, shortened."""
     return text if len(text) <= _LONG else "\n" * text.count("\n") or " "
 
 
 def _refusal(text: str, token: Token, before: str) -> Refusal | None:
-    """Why the server refuses a token behind one of that kind."""
+    """The server's reason to refuse a token behind one of that kind; None if it does not."""
     at, reason = token.start, ""
     if token.kind == "skip" and "\0" in token.text:
         at, reason = at + token.text.find("\0"), _CONTROL
@@ -194,7 +194,7 @@ def _refusal(text: str, token: Token, before: str) -> Refusal | None:
 
 
 def _broken(text: str, start: int) -> tuple[int, str]:
-    """Where and why a string is refused; an empty reason if it is not."""
+    """Offset and reason of a refused string; an empty reason if it is not refused."""
     at = scan(_SOUND[text[start]], text, start + 1)
     character = text[at : at + 1]
     if character == text[start]:

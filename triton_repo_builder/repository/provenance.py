@@ -1,6 +1,6 @@
-"""Where an endpoint comes from: read from the manifest, and from the parameters of each config.pbtxt.
+"""Origin of an endpoint: read from the manifest, and from the parameters of each config.pbtxt.
 
-A running server repeats a model's ``parameters`` (``GET /v2/models/NAME/config``), so it knows by itself
+A running server repeats a model's ``parameters`` (``GET /v2/models/NAME/config``), so it states by itself
 what it serves.
 """
 
@@ -15,18 +15,18 @@ from triton_repo_builder.repository.manifest import VersionEntry
 
 PREFIX = "trb."
 VERSION = PREFIX + "version"
-"""The parameter that each config.pbtxt has that ``trb`` wrote for one endpoint."""
+"""Parameter of each config.pbtxt that ``trb`` wrote for one endpoint."""
 SHARED = PREFIX + "shared"
-"""The one of a model that endpoints share: it says nothing of which was built first, and when."""
+"""Parameter of a model that endpoints share: independent of the order in which they were built."""
 LABEL = "label."
 CONTENT = "content"
-"""Only in the endpoint's own config.pbtxt: ``repository/content.py``."""
+"""Parameter of the endpoint's own config.pbtxt only: ``repository/content.py``."""
 
 
 def parameters(entry: VersionEntry) -> tuple[tuple[str, str], ...]:
     """An entry of the manifest as parameters of a config.pbtxt.
 
-    Not the options: what they change shows in the files, and a file that they do not change stays the same.
+    Without the options, so that a file that an option does not change stays the same.
     """
     facts = Facts.of_entry("", entry)
     pairs = [
@@ -96,12 +96,12 @@ class Facts:
             for key, value in config.parameters.items()
             if key.startswith(PREFIX)
         }
-        more = tuple(part.rpartition(":")[::2] for part in stated.get("source_sha256", "").split())
+        sources = tuple(part.rpartition(":")[::2] for part in stated.get("source_sha256", "").split())
         first = (("model", stated["model_sha256"]),) if "model_sha256" in stated else ()
         return cls(
             name=name,
             model_sha256=stated.get("model_sha256", ""),
-            sources=(*first, *more),
+            sources=(*first, *sources),
             trb_version=stated.get("version", ""),
             source_run=stated.get("source_run", ""),
             dataset_id=stated.get("dataset_id", ""),
@@ -121,7 +121,7 @@ class Facts:
         return mine == theirs
 
     def to_json(self) -> dict[str, Any]:
-        """For a program."""
+        """Plain values for JSON."""
         return {
             "name": self.name,
             "versions": list(self.versions),

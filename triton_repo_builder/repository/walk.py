@@ -1,4 +1,4 @@
-"""Every file of a repository as a server would read it: links are followed, what cannot be read is named."""
+"""Every file of a repository as a server would read it: links are followed, unreadable entries reported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Entry:
     """A folder or a file."""
 
     name: str
-    """Below the root, with ``/``."""
+    """Path below the root, with ``/``."""
     path: Path
     folder: bool
     size: int
@@ -29,9 +29,9 @@ class Entry:
 
 
 def walk(root: Path) -> Iterator[Entry]:
-    """All entries below ``root`` in the order of their names, folders before what they hold.
+    """All entries below ``root`` in the order of their names, folders before their contents.
 
-    Raises ``TrbError`` for a link that leads nowhere or into itself and for what this user may not read.
+    Raises ``TrbError`` for a broken or circular link, and for entries that this user may not read.
     """
     root = root.resolve()
     yield from _below(root, root, "", (root,))

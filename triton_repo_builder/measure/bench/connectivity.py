@@ -19,7 +19,7 @@ OTHER_SERVER = ("UNAVAILABLE", "UNIMPLEMENTED", "NOT_FOUND", "UNAUTHENTICATED", 
 def check(target: Target, protocol: str, payload: Payload, timeout: float) -> str:
     """Send one request as it will be measured; the statistics must count it.
 
-    Raises ``TrbError`` if gRPC leads nowhere or to another server. Gives a note if only the statistics are in
+    Raises ``TrbError`` if gRPC reaches no server or another one. Returns a note if only the statistics are in
     doubt. A request that the server refuses is not an error here: levels count those.
     """
     try:
@@ -46,12 +46,12 @@ def check(target: Target, protocol: str, payload: Payload, timeout: float) -> st
 
 
 def _requests(target: Target, counters: statistics.ModelCounters) -> int:
-    """Requests of the endpoint so far, well answered or not."""
+    """Requests of the endpoint so far, successful or failed."""
     return counters.get(target.name, statistics.Counters()).requests
 
 
 def _send(target: Target, protocol: str, payload: Payload, timeout: float) -> str:
-    """Empty if it was answered well, else the kind of failure."""
+    """The kind of failure; empty if the request succeeded."""
     if protocol == "grpc":
         _connect(target)
         return send_encoded(payload.address, payload.bodies[0], timeout)

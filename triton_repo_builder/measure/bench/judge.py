@@ -8,7 +8,7 @@ from triton_repo_builder.measure.objective import LEAST_ANSWERED, Objective
 CHANCE = 3
 """Standard deviations by which chance arrivals at the end of a level may be unanswered."""
 SAID = 200
-"""Letters of an error's message that fit into a table."""
+"""Characters of an error's message that fit into a table."""
 
 
 def missed(level: Level, objective: Objective) -> str:

@@ -141,7 +141,7 @@ class _Run:
         return self._sum(snapshots, self._windows(snapshots), settled, totals)
 
     def _over(self, snapshots: Sequence[Snapshot]) -> str:
-        """Why the server is not the one that was measured; empty if it is."""
+        """Reason if the server is not the measured one any more; else empty."""
         target = self._target
         if target.name in snapshots[-1].counters:
             is_new = any(restarted(snapshot, snapshots[-1], target.name) for snapshot in snapshots[:-1])
@@ -149,7 +149,7 @@ class _Run:
         return "" if target.http.answers_live() else STOPPED
 
     def _ended(self, snapshots: Sequence[Snapshot], over: str, totals: Totals) -> Level:
-        """The windows until the server was gone, and when that was."""
+        """The level up to the end of the server, with the reason and the time."""
         _, ended, kinds = self._outcomes.arrays()
         kept = truncate_at_restart(snapshots, self._target.name, ended, kinds)
         windows = self._windows(kept)
@@ -163,7 +163,7 @@ class _Run:
         return replace(self._sum(kept, windows, settled, totals), ended=text)
 
     def _last(self, first: float) -> str:
-        """When the last answer came."""
+        """The time of the last answer, in words."""
         _, ended, kinds = self._outcomes.arrays()
         answers = ended[kinds == OK]
         if not answers.size:
@@ -174,7 +174,7 @@ class _Run:
         return f"its last answer came {when}, at {clock:%H:%M:%S} UTC"
 
     def _snapshot(self) -> Snapshot:
-        """Server first, clock in the middle: both are read within a few milliseconds."""
+        """Read the server, the clock, then the clients: all within a few milliseconds."""
         counters = statistics.read_or_empty(self._target.http)
         target = self._target
         used = cpu.tree_seconds(target.pid) if target.pid else None
@@ -231,11 +231,11 @@ class _Run:
             statistics.split(begin.counters, end.counters, self._target.models) if end.at > begin.at else ()
         )
         server_cpu = _difference(first.server_cpu, last.server_cpu)
-        own = next((model.request_ms for model in models if model.model == self._target.name), None)
+        model_mean = next((model.request_ms for model in models if model.model == self._target.name), None)
         failures = self._outcomes.failures(inside)
         earlier = self._outcomes.failures(kinds[ended < first.at])
         if failures.keys() - {OVERRUN} or TIMEOUT in earlier or end.at - begin.at != whole.seconds:
-            own = None  # a mean of other requests than those that the clients' latency is of
+            model_mean = None  # the mean covers other requests than the clients' latency
         shape, options = self._shape, self._options
         client = self._client(first, last, whole.answered)
         return Level(
@@ -259,7 +259,7 @@ class _Run:
             windows=tuple(windows),
             models=models,
             split_seconds=end.at - begin.at if models else None,
-            outside_ms=_difference(own, whole.latency.mean if whole.latency else None),
+            outside_ms=_difference(model_mean, whole.latency.mean if whole.latency else None),
             server_cpu_ms=_per(server_cpu, whole.answered),
             server_cores=None if server_cpu is None else server_cpu / whole.seconds,
             response_cache=next(
@@ -326,5 +326,5 @@ def _per(seconds: float | None, requests: int) -> float | None:
 
 
 def _part(cached: float, of_all: float) -> float | None:
-    """None without a cache, or if nothing was asked of it."""
+    """Share of hits; None without a cache or without lookups."""
     return cached / of_all if of_all > 0 else None

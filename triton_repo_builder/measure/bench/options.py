@@ -18,7 +18,7 @@ CLOSED, OPEN = "closed", "open"
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """One thing to measure. Several, on one server or on many, make one report with a line each."""
+    """One endpoint to measure. Several, on one server or on many, share a report with a line each."""
 
     name: str
     urls: Urls

@@ -1,4 +1,4 @@
-"""The same load for NVIDIA's perf_analyzer: its command lines, and the file with its input.
+"""Command lines and input file with which NVIDIA's perf_analyzer sends the load of a report.
 
 It is not run here: https://docs.nvidia.com/deeplearning/triton-inference-server/user-guide/docs/perf_analyzer/README.html
 """
@@ -74,7 +74,7 @@ def argv(target: Target, shape: Shape, options: BenchOptions, data: Path) -> lis
 
 
 def input_data(requests: Sequence[Inputs], *, batched: bool) -> str | None:
-    """Its --input-data file: the first row of each request, without the batch axis; None for files.
+    """Text of an --input-data file: the first row of each request, without the batch axis; None for files.
 
     perf_analyzer makes requests of several rows itself.
     """

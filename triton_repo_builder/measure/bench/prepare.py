@@ -28,7 +28,7 @@ class Prepared:
     about: dict[str, Any]
     notes: tuple[str, ...]
     texts: Mapping[int | None, Sequence[str]] = field(default_factory=dict)
-    """The texts themselves, of an endpoint that takes texts."""
+    """Texts to send, if the endpoint takes texts."""
     log: replay.Log | None = None
 
     def requests(self, shape: Shape, options: BenchOptions) -> Payload:
@@ -49,7 +49,7 @@ class Prepared:
         return replace(payload, schedule=self.log.arrivals)
 
     def check(self, options: BenchOptions) -> list[str]:
-        """One request over each protocol must reach this server; gives notes, raises ``TrbError``."""
+        """Check that requests over each protocol reach this server; returns notes, raises ``TrbError``."""
         first = next(iter(self.inputs.values()))[:1]
         notes = (
             connectivity.check(
@@ -61,7 +61,7 @@ class Prepared:
 
 
 def prepare(variant: Variant, options: BenchOptions) -> Prepared:
-    """Ask the server and make what it will be sent; raises ``TrbError`` if the options do not fit it."""
+    """Read the server's metadata and make the inputs; raises ``TrbError`` if the options do not fit."""
     endpoint = find(replace(variant, endpoint=variant.endpoint or options.endpoint))
     load_requests.check_rows(endpoint, options.rows)
     metrics, unknown = gpus.look(endpoint)

@@ -20,7 +20,7 @@ from triton_repo_builder.repository import Repository
 from triton_repo_builder.run.client import Urls
 
 Progress = Callable[[str, int, int], None]
-"""Called with what is going on, how many levels are done and how many there are."""
+"""Called with the current step, the number of finished levels and of all levels."""
 
 
 def run(
@@ -45,7 +45,7 @@ def run_variants(
     options: BenchOptions,
     progress: Progress = lambda stage, done, total: None,
 ) -> BenchReport:
-    """The same levels on each variant; at each level one after the other, so that drift hits all alike."""
+    """Measure each level on every variant in turn, so that drift hits all alike."""
     check(options)
     started, clock = datetime.now(timezone.utc), time.monotonic()
     prepared = [prepare(variant, options) for variant in variants]

@@ -1,4 +1,4 @@
-"""The endpoint to load: which it is, what it takes, which models it runs."""
+"""The endpoint to load: name, inputs, models."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Target:
 
     @property
     def name(self) -> str:
-        """The endpoint's."""
+        """The endpoint's name."""
         return self.endpoint.name
 
 
@@ -125,7 +125,7 @@ def _max_length(config: ModelConfig) -> int:
 
 
 def _golden(variant: Variant, endpoint: str) -> cases.CaseFile | None:
-    """Golden cases are an input here, not a promise: without them inputs are made."""
+    """The golden cases, if they can be read: without them, inputs are generated."""
     repository = variant.repository
     model = repository.model(endpoint) if repository else None
     manifest = repository.manifest if repository else None

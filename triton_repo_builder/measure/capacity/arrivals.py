@@ -24,7 +24,7 @@ class Autoscaling:
     """Replicas follow the load."""
 
     delay: float
-    """Seconds from the decision until a new replica answers; one that is not needed goes at once."""
+    """Seconds from the decision until a new replica answers; surplus replicas are removed at once."""
     utilization: float = 0.6
     """Share of its capacity that a replica should be used."""
     least: int = 2

@@ -36,7 +36,7 @@ class Capacity:
     per_second: float
     latency_ms: float
     percentile: str
-    """Which percentile ``latency_ms`` is; empty if the source does not say."""
+    """Percentile of ``latency_ms``; empty if the source does not say."""
     source: str
     service: Service | None = None
     """Service times for a simulation; None if they were not measured."""
@@ -151,7 +151,7 @@ def _tuned(path: Path, document: Mapping[str, Any], instance: str, objective: Ob
 
 
 def _service(document: Mapping[str, Any]) -> Service:
-    """Checked here, so that a simulation need not be: a time of 0 is endless capacity. Raises ``DAMAGED``."""
+    """Service times with checked values: a time of 0 would be endless capacity. Raises ``DAMAGED``."""
     service = Service.of_json(document)
     for stage in service.stages:
         for size, value in stage.batch_ms.items():

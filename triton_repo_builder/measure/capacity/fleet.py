@@ -28,7 +28,7 @@ class Load:
 
 @dataclass(frozen=True, kw_only=True)
 class Offer:
-    """One capacity, as often as the load needs it."""
+    """One capacity, and the replicas of it that the load needs."""
 
     capacity: Capacity
     meets: bool

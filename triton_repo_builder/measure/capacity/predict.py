@@ -19,9 +19,9 @@ from triton_repo_builder.measure.capacity.service import Service
 from triton_repo_builder.measure.objective import Objective
 
 WARMUP, SECONDS = 5, 120
-"""Seconds simulated of each replica, and how many of them do not count."""
+"""Simulated seconds of each replica, and the seconds at the beginning that do not count."""
 REQUESTS = 40_000
-"""About so many requests are simulated."""
+"""Approximate number of simulated requests."""
 IDLE = 0.005
 """Share of a replica's capacity below which it counts as loaded so: nothing ever waits there."""
 HOURS, MOMENT = 24, 10
@@ -43,7 +43,7 @@ class Prediction:
     """Latencies of all requests, in milliseconds."""
 
     replicas: int
-    """The most that ran at a time."""
+    """Largest number of replicas at a time."""
     mean_replicas: float
     p50: float
     p90: float
@@ -55,7 +55,7 @@ class Prediction:
     busiest: float
     """The largest share in any minute; above 1 the queue grows."""
     requests: int
-    """How many were simulated."""
+    """Number of simulated requests."""
 
     def of(self, objective: Objective) -> float:
         """The percentile that the objective is about."""

@@ -15,7 +15,7 @@ class Stage:
     model: str
     instances: int
     max_batch: int
-    """1 if the model does not join requests."""
+    """Largest batch; 1 if the model does not join requests."""
     delay_ms: float
     """How long the first request of a batch may wait for others."""
     threads: int
@@ -59,14 +59,14 @@ class Service:
     cores: int
     """Cores that all executions share; 0 if they do not compute on the CPU."""
     spread: tuple[tuple[float, float], ...]
-    """How much single requests differ: (share of requests, time over the mean), ascending."""
+    """Spread of single requests: (share of requests, time over the mean), ascending."""
     contention: float = 1.0
     """Time of an execution while executions keep all cores busy, over its time alone: caches and memory are
     shared, too."""
 
     @property
     def per_second(self) -> float:
-        """Most requests per second: of the slowest stage with full batches, or of the cores."""
+        """Limit of requests per second: by the slowest stage with full batches, or by the cores."""
         best = [
             max(stage.instances * rows * 1000 / stage.time(rows) for rows in range(1, stage.max_batch + 1))
             for stage in self.stages

@@ -91,7 +91,7 @@ class _Machine:
         return ended - self._due
 
     def _speed(self) -> float:
-        """Below 1 if the executions want more cores than there are, or wait for each other's memory."""
+        """Speed of executions: below 1 if they need more cores than there are, or contend for memory."""
         cores = self._service.cores
         if not cores:
             return 1.0
@@ -162,7 +162,7 @@ class _Machine:
 
 
 def _answering(service: Service, servers: int) -> int:
-    """Answers that are handled at once; 0 if cores limit nothing."""
+    """Number of answers that are handled at once; 0 if cores do not limit it."""
     used = servers * max((stage.instances * stage.threads for stage in service.stages), default=0)
     return max(1, service.cores - used) if service.cores else 0
 

@@ -1,4 +1,4 @@
-"""How far a candidate's answers are from the original model's, and whether that may be.
+"""Differences between a candidate's answers and the original model's, and the gate on them.
 
 Vectors are compared by cosine, decisions (labels, entities, spans, tokens, words) by the share that agrees,
 a few scores by which is the largest, single ones by the order that they put the samples in.
@@ -19,7 +19,7 @@ Answer = Mapping[str, npt.NDArray[Any]]
 LOWEST = 3.0
 """Allowed fall of a cosine's 1 % quantile, as a multiple of the mean's: one odd text sets the worst."""
 CHANGE = 20.0
-"""A probability may change by so many times what agreement may fall."""
+"""Allowed change of a probability, as a multiple of the allowed fall of the agreement."""
 FEW = 8
 """Numbers of an answer below which they are scores, not a vector."""
 CLOSE = 0.01
@@ -59,7 +59,7 @@ class Accuracy:
         return "score" if self.measure == ORDER else "probability"
 
     def failure(self, most: float) -> str:
-        """Why it loses more than ``most``; empty if it does not."""
+        """Reason if the loss exceeds ``most``; else empty."""
         lost = 1 - self.mean
         if not lost <= most:
             return f"{self.measure} {self.mean:.5f} is below {1 - most:.4g}"

@@ -1,4 +1,4 @@
-"""Examples with the right answer: how good a step is at its task, not only how near the original.
+"""Labelled examples: quality at the task, not only distance from the original.
 
 A line of the file is a JSON object: the endpoint's inputs, and the right answer. ``label`` gives accuracy and
 F1, ``score`` of two texts Spearman's correlation, ``relevance`` of a query's documents nDCG, ``entities`` F1,
@@ -78,7 +78,7 @@ class _Form:
     right: str
     valid: Callable[[Any], bool]
     texts: Mapping[str, int]
-    """Inputs: 0 for any number of texts, else how many."""
+    """Number of texts by input; 0 for any number."""
     shown: str
     measure: Callable[[Ask, Sequence[Line]], dict[str, float]]
 

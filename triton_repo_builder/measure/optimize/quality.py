@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 BEST = 10
-"""Documents that nDCG looks at."""
+"""Number of ranked documents that nDCG counts."""
 
 
 def accuracy(predicted: Sequence[str], right: Sequence[str]) -> float:

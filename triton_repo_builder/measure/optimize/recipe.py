@@ -25,7 +25,7 @@ class RecipeStep:
 
     name: str
     how: str = ""
-    """Way to int8; empty: it is searched for."""
+    """Way to int8; empty to search for one."""
     excluded: tuple[str, ...] = ()
     """Outputs (per-row) or nodes (static) that stay in float."""
 

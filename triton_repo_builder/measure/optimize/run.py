@@ -1,4 +1,4 @@
-"""The steps one after the other, each measured and held against the gate; nothing is written here."""
+"""The steps in order, each measured and checked against the gate; only the caller's folder is written."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from triton_repo_builder.model.read.source import Source
 from triton_repo_builder.produce import limits, request
 
 QUICK = 16
-"""Samples that show how sensitive a product is."""
+"""Number of samples that measure a product's sensitivity."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """Everything that was measured. ``path`` is the last file, in the caller's folder."""
+    """All measurements. ``path`` is the last file, in the caller's folder."""
 
     source: Source
     task: str
@@ -61,7 +61,7 @@ class Outcome:
 
     @property
     def failure(self) -> str:
-        """Why it is refused; empty if every step passes."""
+        """Reason for a refusal; empty if every step passes."""
         return next((line.failure for line in self.lines if line.failure), "")
 
 
@@ -126,7 +126,7 @@ def optimize(
             agreement = accuracy.compare(task.name, expected, sample_set.answers(candidate))
             # Rows that change each other are served one by one.
             row_by_row = changed.signature.quantised and step.how != PER_ROW
-            taken = speed.measure(baseline, candidate, sample_set, batch=batches, apart=row_by_row)
+            taken = speed.measure(baseline, candidate, sample_set, batch=batches, row_by_row=row_by_row)
             failure = agreement.failure(settings.max_drop)
             good = labelled.measured(examples, sample_set, candidate)
             return Judged(
@@ -179,7 +179,7 @@ def optimize(
 
 
 def _release(*sources: Source) -> None:
-    """Give back the pages of these models' weights, here and where they run."""
+    """Release the memory pages of these models' weights, here and in their processes."""
     weights_of = [path.resolve() for source in sources for path in source.weights]
     memory.drop(weights_of)
     isolated.ask("drop", weights_of)

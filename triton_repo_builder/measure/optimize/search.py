@@ -21,7 +21,7 @@ DONE = {"MatMulInteger", "ConvInteger", "QLinearConv", "QuantizeLinear", "Dynami
 GROUPS = 12
 """Groups of neighbouring nodes of a static graph, whose sensitivity is measured."""
 SHARES = (0.125, 0.25, 0.5)
-"""Shares of the products: so many of the most sensitive stay in float, until the gate passes."""
+"""Shares of the products that stay in float, the most sensitive first, until the gate passes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class Judged:
     accuracy: Accuracy
     speed: Speed
     failure: str
-    """Why it is refused; empty if it passes."""
+    """Reason for a refusal; empty if it passes."""
     quality: Mapping[str, float] = field(default_factory=dict)
     """Results on labelled examples, by measure."""
 
@@ -46,7 +46,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Trials:
-    """How candidates are measured, and for how long."""
+    """Callbacks that measure candidates, and a deadline."""
 
     judge: Judge
     quick: Quick

@@ -17,14 +17,14 @@ from triton_repo_builder.model.read.source import Source
 
 BATCHES = (1, 16)
 SECONDS = 2.0
-"""Time for a batch size, for both files together, after the least number of rounds."""
+"""Seconds for a batch size, for both files together, after the least number of rounds."""
 ROUNDS, MOST_ROUNDS = 3, 200
 STEADY = 0.25
 """Seconds that a small model is run at least; in less, the CPU time of others is unknown (1/100 s count)."""
 LEAST = 0.03
-"""A difference below this is none, however steady the machine: the same file differs from itself by that."""
+"""Smallest difference that counts: runs of the same file differ by up to this on a steady machine."""
 LEAN = 1 << 30
-"""Bytes of a model that is not prepared as a server would: that costs the memory of its weights again."""
+"""Models of more bytes are loaded without a server's preparation, which would double their memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +102,12 @@ def load(source: Source) -> OriginalModel:
 
 
 def measure(
-    baseline: OriginalModel, candidate: OriginalModel, samples: SampleSet, *, batch: bool, apart: bool = False
+    baseline: OriginalModel,
+    candidate: OriginalModel,
+    samples: SampleSet,
+    *,
+    batch: bool,
+    row_by_row: bool = False,
 ) -> Speed:
     """Medians of runs in turns; without ``batch``, of single rows only."""
     latency: dict[int, float] = {}
@@ -113,7 +118,7 @@ def measure(
             before, after = _times(baseline, candidate, samples.batch(size))
             other[size], latency[size] = statistics.median(before), statistics.median(after)
             gains[size] = SpeedGain.of([first / second for first, second in zip(before, after, strict=True)])
-    return Speed(latency=latency, original=other, gains=gains, apart=apart, others=max(others))
+    return Speed(latency=latency, original=other, gains=gains, apart=row_by_row, others=max(others))
 
 
 def _times(

@@ -1,11 +1,11 @@
-"""What a request waits for, by name."""
+"""Name of the bottleneck: the client, the CPU cores, a queue or a model."""
 
 from __future__ import annotations
 
 from triton_repo_builder.measure.bench.report.report import Level
 
 BUSY = 0.9
-"""Share of the machine's cores above which they are what is missing."""
+"""Share of the machine's cores above which the cores are the bottleneck."""
 
 
 def name(level: Level | None, cores: int) -> str:

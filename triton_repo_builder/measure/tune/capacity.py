@@ -17,7 +17,7 @@ from triton_repo_builder.measure.objective import Objective
 from triton_repo_builder.measure.options import BenchOptions
 
 FEW = 4
-"""Clients that answer the question for a setting which batches of many would keep busy for a whole window."""
+"""Number of clients for a second try, if larger batches gave no answer within a window."""
 ANSWERS = 150
 """Answers that a percentile should rest on."""
 LONGEST = 2.0
@@ -25,9 +25,9 @@ LONGEST = 2.0
 FIRST = 0.8
 """First rate to try, as a share of what is answered at all."""
 FINE = 0.05
-"""The highest rate that holds and the lowest that does not differ by less."""
+"""Search precision: relative distance of the highest rate that holds and the lowest that does not."""
 FINER = 0.025
-"""The same where settings are compared with each other."""
+"""Search precision if settings are compared with each other."""
 STEPS = 5
 FINER_STEPS = 7
 IDLE = 0.02
@@ -37,26 +37,26 @@ LESS = (1, 0.95, 0.9, 0.8, 0.6, 0.4)
 PATIENCE = 1.5
 """A window is at least so many times as long as the objective allows an answer to take."""
 STEADY = 10
-"""And so many times to confirm a rate: where a tenth too much arrives, the queue is too long by then."""
+"""Factor for windows that confirm a rate: at a tenth too much, the queue is too long by then."""
 Ceiling = Callable[[float], str]
-"""Told the most that can still be reached; the reason to give up, or empty."""
+"""Called with the upper bound of the capacity; returns the reason to give up, or an empty text."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
-    """What one setting reaches."""
+class SettingCapacity:
+    """Capacity of one setting."""
 
     rate: float
     """0 if the objective holds at no rate."""
     level: Level | None
-    """At that rate; if there is none, at the lowest that was tried."""
+    """The level at that rate, or at the lowest that was tried."""
     saturation: float
     """Requests per second that are answered at all."""
     reason: str
     """Why it was pruned, or does not meet the objective; empty if neither."""
     pruned: bool = False
     reachable: float = 0.0
-    """The most that the capacity can be, of a trial that was pruned."""
+    """Upper bound of the capacity, of a pruned trial."""
     steps: tuple[tuple[float, str], ...] = ()
     """Rates that were tried, each with why it failed, empty if it held."""
 
@@ -74,7 +74,7 @@ class Meter:
     objective: Objective
     prepared: dict[tuple[str, str], Prepared] = field(default_factory=dict)
     seconds: float = 0.0
-    """Spent on load, its warm-up and its last answers."""
+    """Seconds spent on load, its warm-up and its last answers."""
 
     def closed(self, variant: Variant, clients: int, rows: int = 1, *, seconds: float = 0.0) -> Level:
         """Clients that wait for their answers, for a window, or for ``seconds`` if that is more."""
@@ -92,7 +92,7 @@ class Meter:
         return self._run(variant, replace(self.options, in_flight=waiting), rate=rate, window=longer)
 
     def inputs(self, variant: Variant) -> int:
-        """How many different ones were sent to an endpoint that has been measured: texts of a corpus."""
+        """Number of different inputs that were sent to a measured endpoint: texts of a corpus."""
         return max(map(len, self.prepared[_key(variant, 1)].inputs.values()))
 
     def _window(self) -> float:
@@ -113,9 +113,9 @@ class Meter:
         key = _key(variant, options.rows)
         if key not in self.prepared:
             self.prepared[key] = prepare(variant, options)
-        made = self.prepared[key]
-        payload, begun = made.requests(shape, options), time.monotonic()
-        level = levels.run(self.pool, made.target, shape, payload, options, lambda stage: None)
+        prepared = self.prepared[key]
+        payload, begun = prepared.requests(shape, options), time.monotonic()
+        level = levels.run(self.pool, prepared.target, shape, payload, options, lambda stage: None)
         self.seconds += time.monotonic() - begun
         return level
 
@@ -125,7 +125,7 @@ def _key(variant: Variant, rows: int) -> tuple[str, str]:
 
 
 def finer_seconds(options: BenchOptions, objective: Objective) -> float:
-    """About the time of a capacity that is found to ``FINER``."""
+    """Approximate seconds of a search to ``FINER``."""
     window = max(2 * max(options.window, PATIENCE * objective.ms / 1000), STEADY * objective.ms / 1000)
     return (FINER_STEPS - 2) * (options.warmup + window) + options.warmup + window / 2
 
@@ -143,10 +143,10 @@ def find(
     clients: int,
     guess: float | None = None,
     finer: bool = False,
-) -> Found:
+) -> SettingCapacity:
     """Search the rate; ``ceiling`` may end it early. With a ``guess`` from before, near that first.
 
-    ``clients`` are those of the closed loop that shows the most that is answered at all. ``finer``: to
+    ``clients``: their number in the closed loop that measures the saturation rate. ``finer``: to
     ``FINER``, each rate held as long as one that is confirmed.
     """
     fine = FINER if finer else FINE
@@ -155,9 +155,11 @@ def find(
         closed = meter.closed(variant, FEW)
     most = closed.throughput
     if not closed.answered:
-        return Found(rate=0, level=closed, saturation=0, reason=missed(closed, meter.objective))
+        return SettingCapacity(rate=0, level=closed, saturation=0, reason=missed(closed, meter.objective))
     if reason := ceiling(most):
-        return Found(rate=0, level=None, saturation=most, reason=reason, pruned=True, reachable=most)
+        return SettingCapacity(
+            rate=0, level=None, saturation=most, reason=reason, pruned=True, reachable=most
+        )
     low, high = 0.0, most * (1 + FINE)
     best: Level | None = None
     failed: Level | None = None
@@ -174,7 +176,7 @@ def find(
             # Clients that wait for each other's batches may show less than arrivals by chance.
             high = max(high, rate * (1 + 2 * FINE)) if rate >= (1 - FINE) * most else high
         if reason := ceiling(high) if why else "":
-            return Found(
+            return SettingCapacity(
                 rate=0,
                 level=tried,
                 saturation=most,
@@ -188,13 +190,8 @@ def find(
         rate = _next(low, high, guess)
         if high < IDLE * most:
             break
-    return Found(
-        rate=low,
-        level=best or failed,
-        saturation=most,
-        reason="" if best else f"at {steps[-1][0]:.1f}/s {steps[-1][1]}",
-        steps=tuple(steps),
-    )
+    reason = "" if best else f"at {steps[-1][0]:.1f}/s {steps[-1][1]}"
+    return SettingCapacity(rate=low, level=best or failed, saturation=most, reason=reason, steps=tuple(steps))
 
 
 def _next(low: float, high: float, guess: float | None) -> float:
@@ -206,13 +203,15 @@ def _next(low: float, high: float, guess: float | None) -> float:
     return (low + high) / 2 if low else high * 0.6
 
 
-def confirm(meter: Meter, variant: Variant, found: Found) -> Found:
-    """Hold the rate for longer; less of it, in ever longer steps, if it does not hold."""
-    rate = found.rate
+def confirm(meter: Meter, variant: Variant, capacity: SettingCapacity) -> SettingCapacity:
+    """Hold the rate for longer; if it does not hold, try lower rates in growing steps."""
+    rate = capacity.rate
     for share in LESS:
-        again = meter.open(variant, rate * share, long=True)
-        why = missed(again, meter.objective)
-        found = replace(found, rate=rate * share, level=again, steps=(*found.steps, (rate * share, why)))
+        level = meter.open(variant, rate * share, long=True)
+        why = missed(level, meter.objective)
+        capacity = replace(
+            capacity, rate=rate * share, level=level, steps=(*capacity.steps, (rate * share, why))
+        )
         if not why:
-            return found
-    return replace(found, rate=0, reason=f"at {found.rate:.1f}/s {why}")
+            return capacity
+    return replace(capacity, rate=0, reason=f"at {capacity.rate:.1f}/s {why}")

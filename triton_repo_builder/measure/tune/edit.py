@@ -18,15 +18,15 @@ def change(text: str, new: Raw, reason: str) -> str:
     Raises ``PbtxtError`` for a text that does not parse, and ``ValueError`` for one that cannot be edited so.
     """
     old = pbtxt.parse(text)
-    wanted = pbtxt.plain(new)
+    target = pbtxt.plain(new)
     edited = text
-    for field in (field for field in {**old, **wanted} if old.get(field) != wanted.get(field)):
+    for field in (field for field in {**old, **target} if old.get(field) != target.get(field)):
         if field == "parameters":
-            edited = _parameters(edited, old.get(field, {}), wanted.get(field, {}), reason)
+            edited = _parameters(edited, old.get(field, {}), target.get(field, {}), reason)
         else:
-            value = {field: wanted[field]} if field in wanted else {}
+            value = {field: target[field]} if field in target else {}
             edited = _replace(edited, field, "", value, reason)
-    if pbtxt.parse(edited) != wanted:
+    if pbtxt.parse(edited) != target:
         raise ValueError("the edited text does not say what it should")
     return edited
 
@@ -53,7 +53,7 @@ def _replace(text: str, field: str, key: str, value: Raw, reason: str) -> str:
 
 
 def _reason_begin(text: str, begin: int) -> int:
-    """Where the comment directly above begins, which in a file of trb is the reason of what is replaced."""
+    """Start of the comment directly above: in a file of trb it is the reason for the replaced value."""
     start = begin
     while start > 0:
         before = text.rfind("\n", 0, start - 1) + 1

@@ -1,4 +1,4 @@
-"""What can be varied of an endpoint, and the configuration of each of its models for a choice."""
+"""Factors of an endpoint that can be varied, and each model's configuration for a setting."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ VARIANT, INSTANCES, THREADS, BATCHING, MAX_BATCH = "variant", "instances", "thre
 """Names of factors; the instances of another model than the main one have its part of the name before."""
 OFF = "off"
 DEFAULT = "default"
-"""What the setting is called that the server started with."""
+"""Name of the setting that the server started with."""
 DELAYS = (0, 200, 1000, 5000)
 """Microseconds to wait for a batch to fill."""
 SIZES = (4, 8, 16, 32, 64)
@@ -62,14 +62,14 @@ class Subject:
 
     @property
     def others(self) -> tuple[Member, ...]:
-        """Models that compute beside the main one: tokenizer, post-processing."""
+        """Models besides the main one that compute: tokenizer, post-processing."""
         return tuple(each for each in self.members if not each.ensemble and each.name != self.main)
 
     def member(self, name: str) -> Member:
         return next(each for each in self.members if each.name == name)
 
     def role(self, member: Member) -> str:
-        """``tokenizer`` of ``bert_tokenizer``: what the same model of a variant is called, too."""
+        """Role of a model, ``tokenizer`` of ``bert_tokenizer``: variants use the same roles."""
         return member.name.removeprefix(self.endpoint).strip("_-") or member.name
 
 
@@ -107,7 +107,7 @@ def default(factors: tuple[Factor, ...]) -> dict[str, Value]:
 
 
 def canonical(setting: Setting) -> dict[str, Value]:
-    """Equal for settings that do the same: without batching its size means nothing."""
+    """Normalize a setting: without batching, the batch size means nothing."""
     return {
         name: value for name, value in setting.items() if name != MAX_BATCH or setting.get(BATCHING) != OFF
     }
@@ -119,7 +119,7 @@ def key(setting: Setting) -> str:
 
 
 def describe(setting: Setting, base: Setting) -> str:
-    """What differs from the default, in words."""
+    """Differences from the default, in words."""
     different = {k: v for k, v in canonical(setting).items() if v != canonical(base).get(k)}
     return ", ".join(f"{name} {shown(name, value)}" for name, value in different.items()) or DEFAULT
 
@@ -132,44 +132,44 @@ def shown(name: str, value: Value) -> str:
 
 
 def configs(subject: Subject, setting: Setting, base: Setting) -> dict[str, Raw]:
-    """The configuration of each model, steps before what is composed of them.
+    """The configuration of each model, steps before their ensembles.
 
-    What is as the setting wants it is not touched: a block that the user wrote stays whole. ``base`` is the
+    A field that has the setting's value already is not touched: the user's blocks stay whole. ``base`` is the
     setting with which the server started, of the endpoint that is tuned: a file may leave to the server what
     it does not say. A variant has a setting of its own.
     """
-    made = {}
-    own = {
+    by_model = {}
+    current = {
         **_own(subject.member(subject.main)),
         **(base if base.get(VARIANT, subject.endpoint) == subject.endpoint else {}),
     }
     for member in subject.members:
         raw = dict(member.raw)
         if member.name == subject.main:
-            _set_main(raw, setting, own)
+            _set_main(raw, setting, current)
         elif not member.ensemble:
             name = f"{subject.role(member)} {INSTANCES}"
             count = setting.get(name)
-            if count is not None and count != own.get(name, _instances(member)):
+            if count is not None and count != current.get(name, _instances(member)):
                 _set_instances(raw, int(count))
-        _set_size(raw, member, subject, setting, own)
-        made[member.name] = raw
-    return dict(reversed(made.items()))
+        _set_size(raw, member, subject, setting, current)
+        by_model[member.name] = raw
+    return dict(reversed(by_model.items()))
 
 
 def clients(setting: Setting) -> int:
-    """Clients at once that keep all instances busy with full batches, as far as that can be."""
+    """Number of clients that keep all instances busy with full batches, as far as possible."""
     size = int(setting.get(MAX_BATCH, 1)) if setting.get(BATCHING, OFF) != OFF else 1
     return max(FEWEST_CLIENTS, min(MOST_CLIENTS, 2 * int(setting.get(INSTANCES, 1)) * size))
 
 
-def _set_main(raw: Raw, setting: Setting, own: Setting) -> None:
-    if INSTANCES in setting and setting[INSTANCES] != own[INSTANCES]:
+def _set_main(raw: Raw, setting: Setting, current: Setting) -> None:
+    if INSTANCES in setting and setting[INSTANCES] != current[INSTANCES]:
         _set_instances(raw, int(setting[INSTANCES]))
-    if THREADS in setting and setting[THREADS] != own[THREADS]:
+    if THREADS in setting and setting[THREADS] != current[THREADS]:
         text = {"string_value": str(setting[THREADS])}
         raw["parameters"] = {**raw.get("parameters", {}), THREAD_PARAMETER: text}
-    if BATCHING not in setting or _batch(setting) == _batch(own):
+    if BATCHING not in setting or _batch(setting) == _batch(current):
         return
     block = dict(raw.pop("dynamic_batching", None) or {})
     if setting[BATCHING] != OFF:
@@ -179,7 +179,7 @@ def _set_main(raw: Raw, setting: Setting, own: Setting) -> None:
 
 
 def _own(main: Member) -> dict[str, Value]:
-    """The setting that a main model has."""
+    """The current setting of a main model."""
     return {
         INSTANCES: _instances(main),
         THREADS: _threads(main),
@@ -197,10 +197,10 @@ def _batch(setting: Setting) -> dict[str, Value]:
     return {k: v for k, v in canonical(setting).items() if k in (BATCHING, MAX_BATCH)}
 
 
-def _set_size(raw: Raw, member: Member, subject: Subject, setting: Setting, own: Setting) -> None:
-    """The main model's largest batch, and no less of what is composed of it: Triton refuses that."""
+def _set_size(raw: Raw, member: Member, subject: Subject, setting: Setting, current: Setting) -> None:
+    """Set the main model's largest batch, and lower its ensembles': Triton refuses a larger one there."""
     size = canonical(setting).get(MAX_BATCH)
-    if size is None or size == own[MAX_BATCH]:
+    if size is None or size == current[MAX_BATCH]:
         return
     if member.name == subject.main or (member.ensemble and member.config.max_batch_size > int(size)):
         raw["max_batch_size"] = int(size)

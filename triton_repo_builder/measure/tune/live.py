@@ -32,11 +32,11 @@ UNKNOWN: Raw = {}
 
 
 class TrialFailed(Exception):
-    """This setting cannot be measured; the next one can."""
+    """A failure of one setting; others can still be measured."""
 
 
 FAILURES = (TrialFailed, RequestFailed, TrbError)
-"""What a measurement raises if the setting, the server or the request fails."""
+"""Exceptions of a measurement whose setting, server or request fails."""
 
 
 def told(error: Exception) -> str:
@@ -45,7 +45,7 @@ def told(error: Exception) -> str:
 
 
 class Live:
-    """The server, and which configuration each model has there; ``own``: started again if it ends."""
+    """The server and its models' configurations; with ``own`` it is started again if it ends."""
 
     def __init__(self, opened: Open, repository: Repository | None, *, own: bool) -> None:
         self._open, self.own = opened, own
@@ -73,7 +73,7 @@ class Live:
         self._loaded = {}
 
     def add(self, endpoint: str) -> Subject:
-        """Learn an endpoint as it is configured now."""
+        """Record an endpoint with its current configuration."""
         try:
             names = composition.members((endpoint,), self.http.steps_of)
             configs = {name: self.http.config(name) for name in names}
@@ -88,21 +88,21 @@ class Live:
         return self.subjects[endpoint]
 
     def variant(self, endpoint: str) -> Variant:
-        """For ``trb bench``'s load."""
+        """The endpoint as a variant for ``trb bench``'s load."""
         return Variant(name="", urls=self.urls, repository=self.repository, endpoint=endpoint, pid=self.pid)
 
     def apply(self, setting: Setting, base: Setting) -> float:
-        """Load what differs from what is loaded; the seconds it took. Raises ``TrialFailed``."""
+        """Load the configurations that differ; returns the seconds it took. Raises ``TrialFailed``."""
         begun = time.monotonic()
         subject = self.subjects[self.endpoint(setting)]
-        wanted = factors.configs(subject, setting, base)
-        changed = {name: raw for name, raw in wanted.items() if self._current(subject, name) != raw}
+        target = factors.configs(subject, setting, base)
+        changed = {name: raw for name, raw in target.items() if self._current(subject, name) != raw}
         for name, raw in changed.items():
             self._load(name, raw, fresh=_instances(raw) < _instances(self._current(subject, name)))
         # A step that was loaded with a smaller batch has taken its ensemble away.
         for member in reversed(subject.members):
             if member.ensemble and not self.http.ready(member.name):
-                self._load(member.name, wanted[member.name])
+                self._load(member.name, target[member.name])
         for name in changed:
             self.http.wait_until_settled(name, DRAIN)
         return time.monotonic() - begun
@@ -187,7 +187,7 @@ def _instances(raw: Raw) -> int:
 
 
 def _raw(configs: Mapping[str, ModelConfig]) -> dict[str, ModelConfig]:
-    """As the server gives them, without what it fills in and does not take back."""
+    """Configurations of the server, without the field that it fills in and does not take back."""
     return {
         name: ModelConfig({key: value for key, value in config.raw.items() if key != "runtime"})
         for name, config in configs.items()

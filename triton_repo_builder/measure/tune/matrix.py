@@ -12,7 +12,7 @@ from triton_repo_builder.measure.bench.target import find as find_target
 from triton_repo_builder.measure.objective import Objective
 from triton_repo_builder.measure.options import BenchOptions
 from triton_repo_builder.measure.tune import bottleneck, factors
-from triton_repo_builder.measure.tune.capacity import Found, Meter, find
+from triton_repo_builder.measure.tune.capacity import Meter, SettingCapacity, find
 from triton_repo_builder.measure.tune.factors import BATCHING, INSTANCES, OFF, VARIANT, Value
 from triton_repo_builder.measure.tune.live import FAILURES, Live, TrialFailed, told
 
@@ -70,24 +70,26 @@ def measure(
                     }
                     try:
                         live.apply(setting, base)
-                        found = find(meter, live.variant(subject.endpoint), clients=factors.clients(setting))
+                        capacity = find(
+                            meter, live.variant(subject.endpoint), clients=factors.clients(setting)
+                        )
                         if not live.http.answers_live():
                             raise TrialFailed("the server ended")
                     except FAILURES as error:
                         if isinstance(error, TrbError) and error.code in (Code.NOT_EXPLICIT, Code.USAGE):
                             raise
                         live.revive()
-                        found = Found(rate=0, level=None, saturation=0, reason=told(error))
+                        capacity = SettingCapacity(rate=0, level=None, saturation=0, reason=told(error))
                     rows.append(
                         Row(
                             endpoint=subject.endpoint,
                             name=name,
                             batching=batching,
                             instances=instances,
-                            per_minute=found.rate * 60,
-                            latency_ms=found.latency(objective) if found.rate else None,
-                            bottleneck=bottleneck.name(found.level, cores),
-                            reason=found.reason,
+                            per_minute=capacity.rate * 60,
+                            latency_ms=capacity.latency(objective) if capacity.rate else None,
+                            bottleneck=bottleneck.name(capacity.level, cores),
+                            reason=capacity.reason,
                         )
                     )
     return tuple(rows)

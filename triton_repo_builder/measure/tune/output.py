@@ -88,12 +88,12 @@ def _point(trial: Trial) -> tuple[float, float]:
 
 
 def number(value: float | None, digits: int = 1) -> str:
-    """For a cell."""
+    """A number as text for a cell."""
     return "-" if value is None else f"{value:,.{digits}f}"
 
 
 def trial_rows(report: Report) -> list[list[str]]:
-    """The best first, then what was pruned, unmet and failed."""
+    """Rows of trials: the best first, then pruned, unmet and failed ones."""
     ordered = sorted(report.trials, key=lambda trial: (-trial.capacity, -trial.saturation))
     front = {trial.number for trial in report.front}
     return [

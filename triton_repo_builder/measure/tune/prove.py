@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from triton_repo_builder.measure.bench.report.report import Level
 from triton_repo_builder.measure.tune import bottleneck, factors
-from triton_repo_builder.measure.tune.capacity import Found, Meter, confirm, find
+from triton_repo_builder.measure.tune.capacity import Meter, SettingCapacity, confirm, find
 from triton_repo_builder.measure.tune.factors import Factor, Setting
 from triton_repo_builder.measure.tune.live import Live, TrialFailed
 from triton_repo_builder.measure.tune.report import Compared, Gain
@@ -16,11 +16,11 @@ ROUNDS = 3
 FINALISTS = 2
 """Settings that are measured in every round, beside the default."""
 NOISE = 0.02
-"""A median gain that is no gain."""
+"""Median gains up to this size count as noise."""
 
 
 def measurements(candidates: int) -> int:
-    """Of a proof that begins with so many settings beside the default."""
+    """Count of measurements in a proof that begins with so many settings beside the default."""
     return 1 + candidates + (ROUNDS - 1) * (1 + min(candidates, FINALISTS))
 
 
@@ -35,22 +35,22 @@ def alternate(
     kept: int = FINALISTS,
     finer: bool = True,
 ) -> tuple[Compared, ...]:
-    """The default, which is the first, and the others once in every round, from another end each round.
+    """Measure every setting once a round, in alternating order; the first setting is the default.
 
     ``settings`` come with the capacity from the search, near which the rate is looked for. After the first
     round only the ``kept`` best of the others go on: the highest capacity of a search is often luck.
     """
-    rounds: list[dict[int, Found]] = []
+    rounds: list[dict[int, SettingCapacity]] = []
     order = list(range(len(settings)))
     for number in range(ROUNDS):
-        done: dict[int, Found] = {}
+        done: dict[int, SettingCapacity] = {}
         for index in order if number % 2 == 0 else order[::-1]:
             setting, guess = settings[index]
             tell(f"round {number + 1}: {factors.describe(setting, base)}")
             live.apply(setting, base)
             variant, clients = live.variant(live.endpoint(setting)), factors.clients(setting)
-            found = find(meter, variant, guess=guess or None, clients=clients, finer=finer)
-            done[index] = found if finer or not found.rate else confirm(meter, variant, found)
+            capacity = find(meter, variant, guess=guess or None, clients=clients, finer=finer)
+            done[index] = capacity if finer or not capacity.rate else confirm(meter, variant, capacity)
             if not live.http.answers_live():
                 raise TrialFailed(f"the server ended in {factors.describe(setting, base)}")
         rounds.append(done)
@@ -64,16 +64,21 @@ def alternate(
 
 
 def _compared(
-    setting: Setting, base: Setting, own: Sequence[Found], first: Sequence[Found], meter: Meter, cores: int
+    setting: Setting,
+    base: Setting,
+    rounds: Sequence[SettingCapacity],
+    first: Sequence[SettingCapacity],
+    meter: Meter,
+    cores: int,
 ) -> Compared:
-    ratios = [a.rate / b.rate for a, b in zip(own, first, strict=True) if b.rate]
-    latencies = [found.latency(meter.objective) for found in own if found.rate]
-    level: Level | None = own[-1].level
+    ratios = [a.rate / b.rate for a, b in zip(rounds, first, strict=True) if b.rate]
+    latencies = [capacity.latency(meter.objective) for capacity in rounds if capacity.rate]
+    level: Level | None = rounds[-1].level
     return Compared(
         name=factors.describe(setting, base),
         setting=dict(setting),
-        capacity=statistics.median(found.rate for found in own),
-        capacities=tuple(found.rate for found in own),
+        capacity=statistics.median(capacity.rate for capacity in rounds),
+        capacities=tuple(capacity.rate for capacity in rounds),
         latency_ms=statistics.median(latencies) if latencies else None,
         ratio=statistics.median(ratios) if ratios else None,
         lowest=min(ratios, default=None),
@@ -93,28 +98,28 @@ def _better(each: Compared, default: Compared) -> bool:
     if not any(default.capacities):
         return all(each.capacities)
     pairs = zip(each.capacities, default.capacities, strict=True)
-    return each.capacity > (1 + NOISE) * default.capacity and all(own > other for own, other in pairs)
+    return each.capacity > (1 + NOISE) * default.capacity and all(rate > other for rate, other in pairs)
 
 
 def gains(
     chosen: Compared,
     base: Setting,
     space: Sequence[Factor],
-    known: Mapping[str, tuple[float, bool]],
+    capacities: Mapping[str, tuple[float, bool]],
     measure: Callable[[Setting], float | None],
 ) -> tuple[Gain, ...]:
-    """For each factor that was changed: with it over without it.
+    """Gain of each factor that was changed: capacity with it over capacity without it.
 
-    ``known`` has the capacity by the key of a setting, or the most that it can be, and whether it is that.
+    ``capacities``: by the key of a setting, its capacity or an upper bound, and whether it is a bound.
     """
-    found = []
+    gained = []
     for factor in space:
         before, after = base[factor.name], chosen.setting[factor.name]
         if factors.canonical(chosen.setting).get(factor.name) in (None, before):
             continue
         without = {**chosen.setting, factor.name: before}
-        capacity, bound = known.get(factors.key(without)) or (measure(without), False)
-        found.append(
+        capacity, bound = capacities.get(factors.key(without)) or (measure(without), False)
+        gained.append(
             Gain(
                 factor=factor.name,
                 before=factors.shown(factor.name, before),
@@ -123,4 +128,4 @@ def gains(
                 at_least=bound,
             )
         )
-    return tuple(found)
+    return tuple(gained)

@@ -1,4 +1,4 @@
-"""What a tune run found, as frozen values; ``to_json`` is the schema of docs/tune.md."""
+"""Results of a tune run, as frozen values; ``to_json`` is the schema of docs/tune.md."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from triton_repo_builder.measure.tune.factors import DEFAULT, Value
 
 SCHEMA = 1
 MEASURED, PRUNED, UNMET, FAILED = "measured", "pruned", "unmet", "failed"
-"""How a trial ended: with a capacity, given up, with no rate that holds, without a measurement."""
+"""Status of a trial: it has a capacity, was given up, holds at no rate, or could not be measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,7 @@ class Trial:
 
     number: int
     name: str
-    """What differs from the default."""
+    """Differences from the default."""
     setting: Mapping[str, Value]
     status: str
     capacity: float
@@ -32,7 +32,7 @@ class Trial:
     saturation: float
     """Requests per second that are answered at all."""
     reachable: float
-    """Of a pruned trial, the most that its capacity can be."""
+    """Upper bound of the capacity of a pruned trial."""
     reason: str
     bottleneck: str
     rows_per_execution: float | None
@@ -64,7 +64,7 @@ class Compared:
 
 @dataclass(frozen=True, kw_only=True)
 class Gain:
-    """What one factor of the chosen setting brings: capacity over that with the default's value of it."""
+    """Gain by one factor of the chosen setting: capacity over the capacity with the factor's default."""
 
     factor: str
     before: str
@@ -113,7 +113,7 @@ class Report:
 
     @property
     def default(self) -> Trial | None:
-        """The setting as it was; None before it was measured."""
+        """The default's result; None before it was measured."""
         return next((trial for trial in self.trials if trial.name == DEFAULT), None)
 
     @property

@@ -40,15 +40,15 @@ CANDIDATES = 5
 CLOSE = 0.9
 """All but the best must have this share of its capacity."""
 SAME_AGAIN = 40
-"""Suggestions in a row that were measured already, after which the search has seen what it wants to see."""
+"""The search ends after this many suggestions in a row that were measured already."""
 GAINS = 2
-"""Settings for whose measurement there should be time after the proof."""
+"""Number of settings to measure after the proof, for the gains."""
 PROOF = 0.5
-"""Most of the budget that is kept for the proof."""
+"""Largest share of the budget that is kept for the proof."""
 LEAST = 4
-"""Times of the first trial that a budget must have: one other setting, and the proof."""
+"""Least budget, in times of the first trial: one other setting, and the proof."""
 Progress = Callable[[str, int, int], None]
-"""What is going on, seconds done, seconds in all."""
+"""Called with the current step, seconds done and seconds in all."""
 
 
 class Ended(TrbError):
@@ -140,27 +140,27 @@ class _Run:
         return self._report(compared, chosen, gained, service)
 
     def _search(self, search: Search) -> None:
-        again = 0
+        repeats = 0
         total = math.prod(len(factor.values) for factor in self._space)
         most = self._options.trials or total
-        while again < min(SAME_AGAIN, total) and len(self._trials.done) < most:
+        while repeats < min(SAME_AGAIN, total) and len(self._trials.done) < most:
             if self._trials.done and self._left() < self._reserve() + self._trials.mean():
                 break
             fingerprint.check(self._live.repository, self._models, self._files)
-            asked = search.ask()
-            known = self._trials.known(asked.setting)
-            if known:
-                again += 1
-                search.tell(asked, value(known), asdict(known))
+            suggestion = search.ask()
+            earlier = self._trials.known(suggestion.setting)
+            if earlier:
+                repeats += 1
+                search.tell(suggestion, value(earlier), asdict(earlier))
                 continue
-            again = 0
+            repeats = 0
             try:
-                trial = self._trials.measure(asked.setting)
+                trial = self._trials.measure(suggestion.setting)
             except KeyboardInterrupt:
-                search.forget(asked)
+                search.forget(suggestion)
                 raise
             self._trials.done.append(trial)
-            search.tell(asked, value(trial), asdict(trial))
+            search.tell(suggestion, value(trial), asdict(trial))
             if len(self._trials.done) == 1:
                 _check_budget(self._options, trial.seconds)
         fingerprint.check(self._live.repository, self._models, self._files)
@@ -199,7 +199,7 @@ class _Run:
         )
         settings: list[tuple[Setting, float]] = [(self._base, default.capacity if default else 0.0)]
         settings += [(trial.setting, trial.capacity) for trial in rivals[: next(fitting, 1)]]
-        for what in ("the proof began anew", "nothing is proven"):
+        for note in ("the proof began anew", "nothing is proven"):
             try:
                 return proof.alternate(
                     self._live,
@@ -212,11 +212,11 @@ class _Run:
                 )
             except FAILURES as error:
                 self._live.revive()
-                self._trials.notes.append(f"{what}: {told(error)}")
+                self._trials.notes.append(f"{note}: {told(error)}")
         return ()
 
     def _gains(self, chosen: Compared) -> tuple[Gain, ...]:
-        known = {
+        capacities = {
             factors.key(trial.setting): (trial.capacity or trial.reachable, trial.status == PRUNED)
             for trial in self._trials.done
             if trial.status in (MEASURED, PRUNED)
@@ -234,7 +234,7 @@ class _Run:
                 self._live.revive()
                 return None
 
-        return proof.gains(chosen, self._base, self._space, known, measure)
+        return proof.gains(chosen, self._base, self._space, capacities, measure)
 
     def _service(self, chosen: Compared | None) -> Any:
         setting = chosen.setting if chosen else self._base
@@ -259,7 +259,7 @@ class _Run:
     # --- small things
 
     def _about(self) -> dict[str, Any]:
-        """What must be equal for an earlier run's trials to count."""
+        """Facts that must be equal for an earlier run's trials to count."""
         bench = self._options.bench
         return {
             "endpoint": self._subject.endpoint,
@@ -280,11 +280,11 @@ class _Run:
 
     def _reserve(self) -> float:
         """Seconds for the proof, the gains and the times of batches."""
-        wanted = self._proof_seconds(CANDIDATES, finer=True) + GAINS * self._trials.mean()
-        return min(wanted + service_times.SECONDS, PROOF * self._options.budget)
+        seconds = self._proof_seconds(CANDIDATES, finer=True) + GAINS * self._trials.mean()
+        return min(seconds + service_times.SECONDS, PROOF * self._options.budget)
 
     def _proof_seconds(self, candidates: int, *, finer: bool) -> float:
-        """Of a proof that begins with so many settings beside the default."""
+        """Seconds of a proof that begins with so many settings beside the default."""
         if finer:
             each = finer_seconds(self._options.bench, self._options.objective) + self._trials.overhead()
         else:

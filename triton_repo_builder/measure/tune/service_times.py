@@ -17,7 +17,7 @@ LONGEST = 5.0
 SECONDS = LONGEST * (len(SIZES) + 1)
 """About the most that all windows take."""
 JOINED = 1.2
-"""Rows of an execution over those of a request, from which on requests were joined."""
+"""From this ratio of an execution's rows to a request's rows on, requests were joined."""
 COMPUTES = 0.3
 """Cores that a request must keep busy to count as computing on this machine's CPU."""
 LEAST = 0.05
@@ -28,7 +28,7 @@ QUANTILES = ((0.5, "p50"), (0.9, "p90"), (0.95, "p95"), (0.99, "p99"), (1.0, "ma
 def measure(
     meter: Meter, variant: Variant, subject: Subject, cores: int, *, whole: bool = True
 ) -> Service | None:
-    """As the endpoint is loaded now; None if the server gives no statistics.
+    """Service times of the endpoint as loaded now; None if the server gives no statistics.
 
     ``whole``: each window is long enough for every text of the corpus.
     """
@@ -60,7 +60,7 @@ def measure(
 
 
 def _contention(meter: Meter, variant: Variant, stages: Sequence[Stage], seconds: float, cores: int) -> float:
-    """How much executions of the slowest model slow each other down, as many as have cores of their own."""
+    """Slowdown of concurrent executions of the slowest model, of as many as have their own cores."""
     main = max(stages, key=lambda stage: stage.time(1))
     rows, clients = max(main.batch_ms), min(main.instances, cores // main.threads)
     if clients < 2:
@@ -110,7 +110,7 @@ def execution_ms(level: Level, model: str) -> float:
 
 
 def spread(latency: Latency, outside: float) -> tuple[tuple[float, float], ...]:
-    """How much single requests differ in the models, without a queue: quantiles over the mean, which is 1.
+    """Spread of single requests in the models, without a queue: quantiles over the mean, which is 1.
 
     ``outside`` are the milliseconds of every request beside the models.
     """

@@ -1,4 +1,4 @@
-"""The search itself: Optuna's sampler, a pruner for capacities, and a log with which a run goes on later."""
+"""The search: Optuna's sampler, and a log from which a later run continues."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ABOUT, RESULT = "about", "result"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class Suggestion:
     """A setting to measure."""
 
     number: int
@@ -33,7 +33,7 @@ class Asked:
 
 
 class Search:
-    """Settings to try, and what they gave."""
+    """Settings to try, and their results."""
 
     def __init__(
         self, space: tuple[Factor, ...], about: Mapping[str, Any], folder: Path | None, seed: int
@@ -51,10 +51,10 @@ class Search:
                 direction="maximize",
                 sampler=optuna.samplers.TPESampler(seed=seed + _count(folder), n_startup_trials=STARTUP),
             )
-            known = self._study.user_attrs.get(ABOUT)
-        if known is not None and known != json.loads(json.dumps(about)):
+            stored = self._study.user_attrs.get(ABOUT)
+        if stored is not None and stored != json.loads(json.dumps(about)):
             different = ", ".join(
-                key for key in about if known.get(key) != json.loads(json.dumps(about[key]))
+                key for key in about if stored.get(key) != json.loads(json.dumps(about[key]))
             )
             raise TrbError(
                 Code.USAGE,
@@ -73,13 +73,13 @@ class Search:
         return [(dict(t.params), t.user_attrs[RESULT]) for t in trials if RESULT in t.user_attrs]
 
     def suggest(self, setting: Setting) -> None:
-        """Have this one tried before those of the sampler.
+        """Try this setting before the sampler's suggestions.
 
         Not enqueued before it is asked for: a run that is killed would leave it to the next in another order.
         """
         self._guesses.append(dict(setting))
 
-    def ask(self) -> Asked:
+    def ask(self) -> Suggestion:
         """The next setting."""
         with self._log():
             if self._guesses:
@@ -89,26 +89,26 @@ class Search:
                 factor.name: trial.suggest_categorical(factor.name, list(factor.values))
                 for factor in self._space
             }
-        return Asked(number=trial.number, setting=setting, trial=trial)
+        return Suggestion(number=trial.number, setting=setting, trial=trial)
 
-    def tell(self, asked: Asked, value: float, result: Mapping[str, Any]) -> None:
-        """Keep what it gave, on disk, too.
+    def tell(self, suggestion: Suggestion, value: float, result: Mapping[str, Any]) -> None:
+        """Record the result, on disk too.
 
-        What was pruned counts with what it could have reached at most, what failed with 0: the sampler learns
+        A pruned trial counts with its upper bound, a failed one with 0: the sampler learns
         from that, and would not from Optuna's failed trials.
         """
         with self._log():
-            asked.trial.set_user_attr(RESULT, dict(result))
-            self._study.tell(asked.trial, value)
+            suggestion.trial.set_user_attr(RESULT, dict(result))
+            self._study.tell(suggestion.trial, value)
 
-    def forget(self, asked: Asked) -> None:
-        """A trial that was interrupted."""
+    def forget(self, suggestion: Suggestion) -> None:
+        """Mark an interrupted trial as failed."""
         with self._log():
-            self._study.tell(asked.trial, state=self._optuna.trial.TrialState.FAIL)
+            self._study.tell(suggestion.trial, state=self._optuna.trial.TrialState.FAIL)
 
     @contextmanager
     def _log(self) -> Iterator[None]:
-        """Whatever is wrong with the log, in one message. Raises ``TrbError``."""
+        """Turn any failure of the log into one ``TrbError``."""
         try:
             yield
         except OSError as error:
@@ -156,7 +156,7 @@ def _storage(folder: Path) -> Any:
 
 
 def _cut(log: Path) -> None:
-    """Remove a last line that was not written whole, to which Optuna would append the next one.
+    """Remove an incomplete last line, to which Optuna would append the next one.
 
     Raises OSError for a link, through which it would write into another file.
     """
@@ -179,10 +179,10 @@ def first_guesses(space: tuple[Factor, ...]) -> list[dict[str, Value]]:
     A good one early prunes many that follow.
     """
     setting = factors.default(space)
-    made = [setting]
+    settings = [setting]
     usual = {factors.BATCHING: 0, factors.INSTANCES: 2, factors.MAX_BATCH: 8}
     for name, value in usual.items():
         if any(factor.name == name and value in factor.values for factor in space):
             setting = {**setting, name: value}
-            made.append(setting)
-    return made
+            settings.append(setting)
+    return settings

@@ -1,4 +1,4 @@
-"""The trials of a search: each loads a setting, finds its capacity, and says why it is not more."""
+"""The trials of a search: each loads a setting, measures its capacity and names the bottleneck."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.measure.bench.report import table
 from triton_repo_builder.measure.objective import Objective
 from triton_repo_builder.measure.tune import bottleneck, factors
-from triton_repo_builder.measure.tune.capacity import Found, Meter, confirm, find
+from triton_repo_builder.measure.tune.capacity import Meter, SettingCapacity, confirm, find
 from triton_repo_builder.measure.tune.factors import Setting
 from triton_repo_builder.measure.tune.live import FAILURES, Live, TrialFailed, told
 from triton_repo_builder.measure.tune.report import FAILED, MEASURED, PRUNED, UNMET, Trial
 
 MARGIN = 0.95
-"""What reaches less than this share of the best is pruned: a best may be luck, by about so much."""
+"""Trials that reach less than this share of the best are pruned: a best may be luck, by about so much."""
 
 
 @dataclass(kw_only=True)
 class Trials:
-    """What was measured so far. Not frozen: it grows."""
+    """Trials measured so far. Not frozen: the list grows."""
 
     live: Live
     meter: Meter
@@ -37,7 +37,7 @@ class Trials:
     _others: list[float] = field(default_factory=list)
 
     def measure(self, setting: Setting) -> Trial:
-        """The capacity of one setting; a new best is confirmed. What cannot be loaded, or dies, failed."""
+        """Measure one setting; a new best is confirmed. Failures of the server fail the trial."""
         begun = time.monotonic()
         self.meter.seconds = 0.0
         name = factors.describe(setting, self.base)
@@ -45,33 +45,35 @@ class Trials:
         try:
             self.live.apply(setting, self.base)
             variant = self.live.variant(self.live.endpoint(setting))
-            found = find(self.meter, variant, self._ceiling, clients=factors.clients(setting))
+            capacity = find(self.meter, variant, self._ceiling, clients=factors.clients(setting))
             best = self.best()
-            if found.rate > best:
-                found = confirm(self.meter, variant, found)
+            if capacity.rate > best:
+                capacity = confirm(self.meter, variant, capacity)
         except FAILURES as error:
             return self._failed(setting, name, begun, error)
         if not self.live.http.answers_live():
             return self._failed(setting, name, begun, TrialFailed("the server ended during the trial"))
-        status = PRUNED if found.pruned else MEASURED if found.rate else UNMET
-        return self._made(setting, name, begun, found, status)
+        status = PRUNED if capacity.pruned else MEASURED if capacity.rate else UNMET
+        return self._trial(setting, name, begun, capacity, status)
 
-    def _made(self, setting: Setting, name: str, begun: float, found: Found, status: str) -> Trial:
-        latency, main = found.latency(self.objective), found.level and found.level.main_model
-        if found.level:
-            self._others.append(table.others(found.level, self.cores))
+    def _trial(
+        self, setting: Setting, name: str, begun: float, capacity: SettingCapacity, status: str
+    ) -> Trial:
+        latency, main = capacity.latency(self.objective), capacity.level and capacity.level.main_model
+        if capacity.level:
+            self._others.append(table.others(capacity.level, self.cores))
         seconds = time.monotonic() - begun
         return Trial(
             number=len(self.done) + 1,
             name=name,
             setting=dict(setting),
             status=status,
-            capacity=found.rate,
+            capacity=capacity.rate,
             latency_ms=latency if math.isfinite(latency) else None,
-            saturation=found.saturation,
-            reachable=found.reachable,
-            reason=found.reason,
-            bottleneck=bottleneck.name(found.level, self.cores),
+            saturation=capacity.saturation,
+            reachable=capacity.reachable,
+            reason=capacity.reason,
+            bottleneck=bottleneck.name(capacity.level, self.cores),
             rows_per_execution=main.rows_per_execution if main else None,
             overhead=max(0.0, seconds - self.meter.seconds),
             seconds=seconds,
@@ -86,11 +88,11 @@ class Trials:
         if died:
             number = len(self.done) + 1
             self.notes.append(f"the server ended in trial {number} ({name}), and was started again")
-        found = Found(rate=0, level=None, saturation=0, reason=told(error))
-        return self._made(setting, name, begun, found, FAILED)
+        capacity = SettingCapacity(rate=0, level=None, saturation=0, reason=told(error))
+        return self._trial(setting, name, begun, capacity, FAILED)
 
     def known(self, setting: Setting) -> Trial | None:
-        """The trial of a setting that does the same."""
+        """The trial of an equal setting; None if there is none."""
         key = factors.key(setting)
         return next((trial for trial in self.done if factors.key(trial.setting) == key), None)
 
@@ -121,5 +123,5 @@ class Trials:
 
 
 def value(trial: Trial) -> float:
-    """For the sampler: what is pruned is as good as it can be at most, what fails as bad as possible."""
+    """Value for the sampler: a pruned trial counts with its upper bound, a failed one with 0."""
     return trial.reachable if trial.status == PRUNED else trial.capacity

@@ -40,13 +40,13 @@ class Change:
 
     path: Path
     shown: str
-    """Its name in the diff."""
+    """Name in the diff."""
     old: str
     new: str
 
     @property
     def diff(self) -> str:
-        """Unified."""
+        """Unified diff."""
         lines = difflib.unified_diff(
             self.old.splitlines(keepends=True), self.new.splitlines(keepends=True), self.shown, self.shown
         )
@@ -54,7 +54,7 @@ class Change:
 
 
 def reason(report: Report) -> str:
-    """What was measured, for a comment."""
+    """The measured improvement, for a comment."""
     chosen = next(each for each in report.compared if each.name == report.chosen)
     default = report.compared[0]
     return f"trb tune: {chosen.capacity:.0f} requests/s with {report.objective}; before, " + (
@@ -63,20 +63,20 @@ def reason(report: Report) -> str:
 
 
 def changes(report: Report, repository: Repository, config: Path | None) -> tuple[Change, ...]:
-    """What the chosen setting changes, of the variant that was chosen if there are several.
+    """Changes of the chosen setting; of several variants, in the chosen one.
 
     ``trb.toml`` describes the endpoint, so a variant's setting is not written there.
     """
     base = {name: _default(report, name) for name in report.space}
-    made = []
-    wanted = _wanted(report, repository, base)
-    for model, raw in wanted.items():
+    edits = []
+    configs = _wanted(report, repository, base)
+    for model, raw in configs.items():
         path = repository.path / model / CONFIG
-        known = repository.model(model)
-        assert known is not None and known.text is not None
+        stored_model = repository.model(model)
+        assert stored_model is not None and stored_model.text is not None
         try:
             text = files.read(path).decode("utf-8")
-            if _lines(text) != known.text:
+            if _lines(text) != stored_model.text:
                 raise _changed(path)
             new = _ended(edit.change(_lines(text), raw, reason(report)), text)
         except (PbtxtError, ValueError) as error:
@@ -87,11 +87,11 @@ def changes(report: Report, repository: Repository, config: Path | None) -> tupl
                 remedy="edit it by hand",
             ) from None
         if new != text:
-            made.append(Change(path=path, shown=f"{model}/{CONFIG}", old=text, new=new))
+            edits.append(Change(path=path, shown=f"{model}/{CONFIG}", old=text, new=new))
     if config and config.is_file() and chosen(report) == report.endpoint:
         text = _toml(config)
         if not _describes(config, text, repository):
-            return tuple(made)
+            return tuple(edits)
         try:
             new = _ended(toml(_lines(text), options(report, base)), text)
         except ValueError as error:
@@ -103,8 +103,8 @@ def changes(report: Report, repository: Repository, config: Path | None) -> tupl
                 remedy=f"write {listed} into its [build] by hand, or run tune in another folder",
             ) from None
         if new != text:
-            made.append(Change(path=config, shown=config.name, old=text, new=new))
-    return tuple(made)
+            edits.append(Change(path=config, shown=config.name, old=text, new=new))
+    return tuple(edits)
 
 
 def _lines(text: str) -> str:
@@ -112,7 +112,7 @@ def _lines(text: str) -> str:
 
 
 def _ended(text: str, like: str) -> str:
-    """The text with the line ends of a file that has those of Windows."""
+    """The text with Windows line ends if all lines of ``like`` have them."""
     return text.replace("\n", "\r\n") if "\r\n" in like and "\n" not in like.replace("\r\n", "") else text
 
 
@@ -140,7 +140,7 @@ def _describes(config: Path, text: str, repository: Repository) -> bool:
 
 
 def chosen(report: Report) -> str:
-    """The endpoint that the chosen setting is of: clients call it."""
+    """The endpoint of the chosen setting: clients call it."""
     return str(report.setting.get(factors.VARIANT, report.endpoint))
 
 
@@ -172,21 +172,21 @@ def _members(repository: Repository, endpoint: str) -> tuple[str, ...]:
 
 
 def options(report: Report, base: Setting) -> dict[str, Value]:
-    """The setting as options of ``trb build``, those that differ from the default."""
+    """The setting as options of ``trb build``, without defaults."""
     names = {factors.INSTANCES: "instances", factors.THREADS: "threads", factors.MAX_BATCH: "max-batch-size"}
-    made: dict[str, Value] = {}
+    chosen_options: dict[str, Value] = {}
     for name, value in factors.canonical(report.setting).items():
         if value == factors.canonical(base).get(name):
             continue
         if name == factors.BATCHING:
-            made["batching"] = OFF if value == OFF else "on"
+            chosen_options["batching"] = OFF if value == OFF else "on"
             if value != OFF:
-                made["max-queue-delay"] = f"{value}us"
+                chosen_options["max-queue-delay"] = f"{value}us"
         elif name in names:
-            made[names[name]] = value
+            chosen_options[names[name]] = value
         elif name.endswith(factors.INSTANCES):
-            made["tokenizer-instances"] = value
-    return made
+            chosen_options["tokenizer-instances"] = value
+    return chosen_options
 
 
 def toml(text: str, values: Mapping[str, Value]) -> str:
@@ -209,38 +209,38 @@ def toml(text: str, values: Mapping[str, Value]) -> str:
             table = pattern.sub(line, table, count=1)
         else:
             table = f"{table.rstrip()}\n{line}\n" if table.strip() else f"{line}\n{table}"
-    made = head + table + tail
-    own = {key.replace("-", "_"): value for key, value in before.get("build", {}).items()}
-    wanted = {**own, **{key.replace("-", "_"): value for key, value in values.items()}}
+    edited = head + table + tail
+    old_options = {key.replace("-", "_"): value for key, value in before.get("build", {}).items()}
+    new_options = {**old_options, **{key.replace("-", "_"): value for key, value in values.items()}}
     try:
-        after = files.load_toml(made)
-        found = {key.replace("-", "_"): value for key, value in after.get("build", {}).items()}
+        after = files.load_toml(edited)
+        read_options = {key.replace("-", "_"): value for key, value in after.get("build", {}).items()}
     except ValueError:
-        found = {}
-    if found != wanted or {**before, "build": 0} != {**after, "build": 0}:
+        read_options = {}
+    if read_options != new_options or {**before, "build": 0} != {**after, "build": 0}:
         raise ValueError("its [build] is written in a way that tune cannot edit")
-    return made
+    return edited
 
 
 @contextmanager
-def written(report: Report, repository: Repository, made: tuple[Change, ...]) -> Iterator[None]:
-    """Write them; every file is put back if the ``with`` block fails, by the next trb if this one is killed.
+def written(report: Report, repository: Repository, edits: tuple[Change, ...]) -> Iterator[None]:
+    """Write the edits; if the ``with`` block fails, files are restored; after a kill, by the next trb.
 
     Raises ``TrbError`` EDITED_FILE, REPOSITORY_BUSY, DISK_FULL, OUTPUT_NOT_WRITABLE; nothing changed then.
     """
     root = repository.path
     with staging.exclusive(root):
-        for change in made:
+        for change in edits:
             _unchanged(change.path, change.old)
-        contents = _contents(report, repository, made)
+        contents = _contents(report, repository, edits)
         outside = {
-            change.path: change.old.encode() for change in made if not change.path.is_relative_to(root)
+            change.path: change.old.encode() for change in edits if not change.path.is_relative_to(root)
         }
         try:
             with undo.undoable(root, {path: {data} for path, data in contents.items()}):
                 for path, data in contents.items():
                     files.write(root / path, data)
-                for change in made:
+                for change in edits:
                     if change.path in outside:
                         files.write(change.path, change.new.encode())
                 yield
@@ -268,15 +268,15 @@ def _changed(path: Path) -> TrbError:
     )
 
 
-def _contents(report: Report, repository: Repository, made: tuple[Change, ...]) -> dict[str, bytes]:
-    """What the files of the repository become, manifest.json last, which has their digests and the options.
+def _contents(report: Report, repository: Repository, edits: tuple[Change, ...]) -> dict[str, bytes]:
+    """New contents of the repository's files; manifest.json, with their digests and the options, is last.
 
     The endpoint's config.pbtxt states the digest of the whole content itself.
     """
     root, recorded, endpoint = repository.path, repository.manifest, chosen(report)
     contents = {
         change.path.relative_to(root).as_posix(): change.new.encode()
-        for change in made
+        for change in edits
         if change.path.is_relative_to(root)
     }
     if recorded is None or endpoint not in recorded.endpoints:
@@ -285,21 +285,23 @@ def _contents(report: Report, repository: Repository, made: tuple[Change, ...]) 
     edited = {each.path for each in integrity.altered(root, recorded.files)}
     entry = recorded.endpoints[endpoint]
     version = entry.served.version
-    asked = dict(entry.served.options or {})
-    asked |= {key.replace("-", "_"): _recorded(value) for key, value in options(report, base).items()}
-    asked = dict(sorted(asked.items()))
-    own = f"{endpoint}/{CONFIG}"
+    build_options = dict(entry.served.options or {})
+    build_options |= {key.replace("-", "_"): _recorded(value) for key, value in options(report, base).items()}
+    build_options = dict(sorted(build_options.items()))
+    config_path = f"{endpoint}/{CONFIG}"
 
     digests = content.listing(root, recorded, endpoint, version)
     for path in digests.keys() & contents.keys():
         digests[path] = content.hashed(path, contents[path], endpoint, version)
     digest = content.digest(digests)
-    contents[own] = content.sealed(contents.get(own) or files.read(root / own), digest)
-    size = ModelConfig(pbtxt.parse(contents[own].decode("utf-8"))).max_batch_size
+    contents[config_path] = content.sealed(
+        contents.get(config_path) or files.read(root / config_path), digest
+    )
+    size = ModelConfig(pbtxt.parse(contents[config_path].decode("utf-8"))).max_batch_size
     served = replace(
         entry.served,
-        options=asked,
-        options_digest=provenance.digest(asked),
+        options=build_options,
+        options_digest=provenance.digest(build_options),
         content=digest,
         endpoint=replace(entry.served.endpoint, max_batch_size=size),
     )

@@ -82,7 +82,7 @@ def build(request: Request, progress: Progress | None = None) -> Built:
 
 
 def _clean(client: Any, tell: Progress) -> None:
-    """Remove what the build left; of one that was interrupted, when the daemon has ended its last step."""
+    """Remove the build's leftovers; after an interrupt, wait until the daemon has ended its last step."""
     deadline = time.monotonic() + PATIENCE
     while remaining := cleanup.remove_dangling(client):
         if time.monotonic() > deadline:

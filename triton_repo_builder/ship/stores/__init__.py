@@ -119,7 +119,7 @@ def push(
 
 
 def _changed(root: Path, local: LocalRevision) -> bool:
-    """Whether a repository has other files than it had."""
+    """Whether a repository's files have changed."""
     try:
         return collect(root).index != local.index
     except TrbError:
@@ -139,9 +139,9 @@ def prune(location: Location, keep: int, progress: Progress, *, dry_run: bool = 
 
 
 def verified(location: Location, trust: Trust) -> tuple[Location, str]:
-    """The address of the very revision that an allowed key signed, and that key's fingerprint.
+    """The pinned address of the revision that an allowed key signed, and that key's fingerprint.
 
-    Whoever reads from this address reads what was verified, wherever the pointer is moved meanwhile. Raises
+    This address keeps naming the verified revision even if the pointer moves meanwhile. Raises
     BAD_SIGNATURE.
     """
     place = store(location)

@@ -44,10 +44,10 @@ SIGNATURE = re.compile(r"([0-9a-f]{64})\.([0-9a-f]{32})\.sig")
 
 
 class BucketStore(Objects):
-    """Revisions below one prefix of a bucket; what differs between the kinds of buckets is in subclasses."""
+    """Revisions below one prefix of a bucket; subclasses add what is special to a kind of bucket."""
 
     SCHEME: ClassVar[str]
-    """The scheme, also fsspec's."""
+    """Scheme of the URLs, the same as fsspec's."""
     FORMS: ClassVar[str]
     HINTS: ClassVar[Hints]
 
@@ -125,8 +125,8 @@ class BucketStore(Objects):
                 raise self._not_pushed("nothing was pushed here: there is no current.json")
             names = self._names(REVISIONS)
             digests = [match[1] for name in names if (match := INDEX.fullmatch(name))]
-            found = [self._stored(digest, current, names) for digest in digests]
-        return tuple(sorted(found, key=lambda stored: stored.pushed, reverse=True))
+            stored_revisions = [self._stored(digest, current, names) for digest in digests]
+        return tuple(sorted(stored_revisions, key=lambda stored: stored.pushed, reverse=True))
 
     def remove(self, revision: str) -> bool:
         digest = revision.removeprefix("sha256:")
@@ -151,8 +151,8 @@ class BucketStore(Objects):
         return tuple(f"sha256:{digest}" for digest in begun if f"{digest}.json" not in names)
 
     def _signers(self, digest: str, names: list[str]) -> tuple[str, ...]:
-        found = (SIGNATURE.fullmatch(name) for name in names)
-        return tuple(match[2] for match in found if match and match[1] == digest)
+        matches = (SIGNATURE.fullmatch(name) for name in names)
+        return tuple(match[2] for match in matches if match and match[1] == digest)
 
     def _stored(self, digest: str, current: Pointer, names: list[str]) -> Stored:
         path = f"{REVISIONS}/{digest}.json"
@@ -172,10 +172,14 @@ class BucketStore(Objects):
         )
 
     def _labels(self, digest: str, entries: tuple[Entry, ...]) -> dict[str, str]:
-        """Labels of a revision, from the manifest.json in it; empty without one that is whole."""
-        wanted = next((entry for entry in entries if entry.path == MANIFEST), None)
-        data = self._read(f"{REVISIONS}/{digest}/{MANIFEST}") if wanted else None
-        if wanted is None or data is None or hashlib.sha256(data).hexdigest() != wanted.sha256:
+        """Labels of a revision, from its manifest.json; empty if that is missing or damaged."""
+        manifest_entry = next((entry for entry in entries if entry.path == MANIFEST), None)
+        data = self._read(f"{REVISIONS}/{digest}/{MANIFEST}") if manifest_entry else None
+        if (
+            manifest_entry is None
+            or data is None
+            or hashlib.sha256(data).hexdigest() != manifest_entry.sha256
+        ):
             return {}
         try:
             return labels(Manifest.of_json(load_json(data)))
@@ -255,7 +259,7 @@ class BucketStore(Objects):
         return self._whole(path, entry)
 
     def _move_pointer(self, local: LocalRevision) -> str:
-        """Move the pointer; returns its previous value: another push may have moved it since ours began."""
+        """Move the pointer; returns its previous value, perhaps of another push since this one began."""
         digest, before = local.index.digest, self._pointer()
         if before is None or before.revision != digest:
             moved = before.moved(digest, local.labels) if before else pointer.first(digest, local.labels)
@@ -271,20 +275,20 @@ class BucketStore(Objects):
         document = self._read(POINTER)
         if document is None:
             return None
-        found = Pointer.read(document)
-        if found is None:
+        pointer = Pointer.read(document)
+        if pointer is None:
             raise TrbError(
                 Code.NOT_PUSHED,
                 "not a pointer that trb wrote",
                 where=self._url(POINTER),
                 remedy="choose another prefix, or remove that object",
             )
-        return found
+        return pointer
 
     def _current_revision(self) -> str:
         """Hex digest of the current revision; empty if there is none."""
-        found = self._pointer()
-        return found.revision if found else ""
+        pointer = self._pointer()
+        return pointer.revision if pointer else ""
 
     def _not_pushed(self, message: str) -> TrbError:
         return TrbError(

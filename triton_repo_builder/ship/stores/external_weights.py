@@ -31,11 +31,11 @@ WRITE = "check that you may write there, then commit again"
 READ = "check the address, the network and your credentials, then try again"
 NETWORK = "check the address and the network, and AWS_ENDPOINT_URL for s3://"
 ALIASES = {"gcs": "gs", "abfs": "az"}
-"""Second names that fsspec has for a scheme of STORES."""
+"""Aliases in fsspec for a scheme of STORES."""
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Redirects to web servers alone, and never from TLS to plain HTTP."""
+    """Redirects only to web servers, and never from TLS to plain HTTP."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
@@ -128,7 +128,7 @@ def _check_on_the_web(file: Path, url: str, sha256: str) -> None:
 
 
 def _sha256(url: str) -> str:
-    """Digest of the stored file; empty if a place that we can write to has none."""
+    """Digest of the stored file; empty if a writable place does not have it."""
     try:
         return transfer.digest(_blocks(url))
     except FileNotFoundError:
@@ -219,7 +219,7 @@ def _local(url: str) -> Path:
 
 @contextmanager
 def _explained(url: str, remedy: str) -> Iterator[None]:
-    """Turn what a place, or the library that talks to it, raises into one ``TrbError``."""
+    """Turn exceptions of a place, or of its library, into one ``TrbError``."""
     try:
         yield
     except TrbError:
@@ -270,5 +270,5 @@ def _of_store(url: str, error: Exception, hints: Hints, remedy: str) -> TrbError
     return TrbError(Code.DOWNLOAD_FAILED, explained.message, where=url, remedy=remedy)
 
 
-def _bad(url: str, what: str, remedy: str) -> TrbError:
-    return TrbError(Code.USAGE, what, where=url, remedy=remedy)
+def _bad(url: str, message: str, remedy: str) -> TrbError:
+    return TrbError(Code.USAGE, message, where=url, remedy=remedy)

@@ -1,4 +1,4 @@
-"""What a store's failure means for the user: each library has its own exceptions for the same few causes."""
+"""Errors for a store's failures: each library has its own exceptions for the same few causes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BUSY = (
     *("Chunked", "Payload"),
 )
 BUGS = (TypeError, AttributeError, KeyError, AssertionError, NameError)
-"""Bugs of ours keep their traceback; everything else a store can do to us is a failure to explain."""
+"""Bugs of trb, which keep their traceback; all other exceptions are explained as failures of the store."""
 _WHY = re.compile(r"certificate verify failed: (.+?)\.? \(_ssl")
 _NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL")
 _NO_BUNDLE = ("CA certificate bundle", "NO_CERTIFICATE_OR_CRL_FOUND", "PEM lib")
@@ -36,7 +36,7 @@ _POOL = re.compile(r"^HTTPS?Connection(?:Pool)?\(.*?\): ")
 
 @contextmanager
 def explained(hints: Hints, where: str) -> Iterator[None]:
-    """Turn what the libraries raise into one ``TrbError`` with the code of its cause."""
+    """Turn the libraries' exceptions into one ``TrbError`` with the code of its cause."""
     try:
         yield
     except TrbError:
@@ -97,12 +97,12 @@ def _reason(error: Exception) -> str:
 
 
 def _of_tls(text: str, hints: Hints, where: str) -> TrbError | None:
-    """The error for a library's message; None if that is not about TLS."""
+    """The error for a library's message about TLS, else None."""
     bundle = next((name for name in hints.ca_variables if os.environ.get(name)), "")
     value = os.environ.get(bundle, "")
     if any(word in text for word in _NO_BUNDLE) or ("[Errno 2]" in text and bundle and _gone(value)):
-        what = "names no file" if _gone(value) else "holds no certificate"
-        message, remedy = f"{bundle} {what}: {value}", f"name a PEM file of CA certificates in {bundle}"
+        problem = "names no file" if _gone(value) else "holds no certificate"
+        message, remedy = f"{bundle} {problem}: {value}", f"name a PEM file of CA certificates in {bundle}"
     elif why := _WHY.search(text):
         message, remedy = f"its certificate is not trusted: {why[1]}", _trust_remedy(why[1], hints)
     elif any(word in text for word in _NO_TLS):

@@ -17,7 +17,7 @@ _TALKATIVE = ("s3fs", "gcsfs", "adlfs", "google.auth", "azure")
 
 
 def connect(url: str, where: str = "", **options: Any) -> tuple[Any, str]:
-    """The file system of a URL, and the path in it; its library finds the credentials.
+    """The file system of a URL, and the path in it; the library looks up the credentials.
 
     Raises CLIENT_MISSING, USAGE for a scheme that fsspec does not know.
     """

@@ -100,6 +100,6 @@ def image(text: str, rest: str, revision: str) -> Image:
     return Image(registry=registry, repository=name, tag=tag, revision=revision)
 
 
-def invalid(text: str, what: str, remedy: str = "see 'trb push --help'") -> TrbError:
+def invalid(text: str, message: str, remedy: str = "see 'trb push --help'") -> TrbError:
     """The error for an address that cannot be right."""
-    return TrbError(Code.BAD_LOCATION, what, where=text, remedy=remedy)
+    return TrbError(Code.BAD_LOCATION, message, where=text, remedy=remedy)

@@ -18,7 +18,7 @@ from triton_repo_builder.ship.stores.store import Hints, Progress
 
 
 class Objects:
-    """What is stored below a location; paths are relative to it."""
+    """Objects that are stored below a location; paths are relative to it."""
 
     HINTS: ClassVar[Hints]
 
@@ -42,12 +42,12 @@ class Objects:
         return self._system
 
     def copy_all(self, target: Path, progress: Progress) -> int:
-        """Write every object below the location into a folder, whoever put it there; returns how many."""
+        """Write every object below the location, also of other tools, into a folder; returns how many."""
         root = f"{self.location.root}/"
         with explained(self.HINTS, self._shown):
-            found: dict[str, Any] = self.system.find(self.location.root, detail=True)
-            total, done = sum(int(facts["size"] or 0) for facts in found.values()), 0
-            for key, facts in sorted(found.items()):
+            objects: dict[str, Any] = self.system.find(self.location.root, detail=True)
+            total, done = sum(int(facts["size"] or 0) for facts in objects.values()), 0
+            for key, facts in sorted(objects.items()):
                 name = key.removeprefix(root)
                 if name.endswith("/"):
                     continue
@@ -60,7 +60,7 @@ class Objects:
                     sink.writelines(transfer.bounded(blocks, size, f"{self.location.scheme}://{key}"))
                 done += size
                 progress(name, done, total)
-        return len(found)
+        return len(objects)
 
     def _whole(self, path: str, entry: Entry) -> bool:
         """Whether exactly this file is stored: it is read back, as a size alone proves nothing."""
@@ -107,10 +107,10 @@ class Objects:
     def _names(self, folder: str) -> list[str]:
         """Names of the objects right below a folder, sorted."""
         try:
-            found = self.system.ls(self._at(folder), detail=True)
+            entries = self.system.ls(self._at(folder), detail=True)
         except FileNotFoundError:
             return []
-        return sorted(entry["name"].rsplit("/", 1)[-1] for entry in found if entry["type"] == "file")
+        return sorted(entry["name"].rsplit("/", 1)[-1] for entry in entries if entry["type"] == "file")
 
     def _write(self, path: str, data: bytes) -> None:
         """Write one small object, and read it back."""

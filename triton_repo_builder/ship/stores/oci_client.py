@@ -75,7 +75,7 @@ class Client:
         self._check(answer, 201)
 
     def delete_manifest(self, digest: str) -> None:
-        """Remove a manifest and with it its tags; blobs are the registry's garbage collector's."""
+        """Remove a manifest with its tags; the registry's garbage collector removes the blobs."""
         answer = self._ask("DELETE", f"manifests/{digest}")
         if answer.status in (404, 405) and (answer.status == 405 or b"UNSUPPORTED" in answer.body):
             raise TrbError(
@@ -89,20 +89,20 @@ class Client:
 
     def tags(self) -> list[str]:
         """Every tag of the image name; none if there is no such name."""
-        found: list[str] = []
+        names: list[str] = []
         path = "tags/list"
         for _ in range(PAGES):
             answer = self._ask("GET", path)
             if answer.status == 404:
-                return found
+                return names
             self._check(answer, 200)
             try:
-                found += map(str, load_json(answer.body).get("tags") or ())
+                names += map(str, load_json(answer.body).get("tags") or ())
             except DAMAGED as error:
                 raise self._odd(f"a list of tags that cannot be read: {error}") from None
             path = urljoin(urljoin(self._base, path), answer.following) if answer.following else ""
             if not path.startswith(self._base):  # no login goes to another server
-                return found
+                return names
         raise self._odd(f"more than {PAGES} pages of tags")
 
     def size(self, digest: str) -> int | None:
@@ -132,7 +132,7 @@ class Client:
         return self._body(answer)
 
     def digest(self, digest: str, size: int) -> str:
-        """Digest of what the registry really has under this digest; empty for a blob that is larger."""
+        """Digest of the bytes that the registry really has under this digest; empty for a larger blob."""
         # HEAD proves nothing: a registry that remembers sizes answers for a blob whose file is gone.
         answer = self._ask("GET", f"blobs/{digest}", stream=True)
         if answer.status == 404:
@@ -157,13 +157,13 @@ class Client:
                 remedy=f"run the same command again; if it stays so, {REPAIR}",
             ) from error
 
-    def _ask(self, method: str, path: str, **more: Any) -> Answer:
-        """One request; one that only reads is tried again after a 5xx or a dropped connection."""
+    def _ask(self, method: str, path: str, **options: Any) -> Answer:
+        """One request; a read is tried again after a 5xx or a dropped connection."""
         if method not in READING:
-            return self._once(method, path, **more)
+            return self._once(method, path, **options)
 
         def ask() -> Answer:
-            answer = self._once(method, path, **more)
+            answer = self._once(method, path, **options)
             if answer.status >= 500:
                 raise _Busy(answer)
             return answer
@@ -173,19 +173,19 @@ class Client:
         except _Busy as busy:
             return busy.answer
 
-    def _once(self, method: str, path: str, **more: Any) -> Answer:
+    def _once(self, method: str, path: str, **options: Any) -> Answer:
         """One request, repeated over TLS or with a login if the registry asks for that."""
-        answer = self._web.send(method, urljoin(self._base, path), **more)
+        answer = self._web.send(method, urljoin(self._base, path), **options)
         if answer.status == 400 and self._web.scheme == "http" and b"HTTPS" in answer.body:
             # The answer of Go's server and nginx on a TLS port. Nothing secret was sent so far.
             self._web.scheme = "https"
-            answer = self._web.send(method, urljoin(self._base, path), **more)
+            answer = self._web.send(method, urljoin(self._base, path), **options)
         if answer.status == 401 and self._log_in(answer.headers.get("WWW-Authenticate", "")):
-            answer = self._web.send(method, urljoin(self._base, path), **more)
+            answer = self._web.send(method, urljoin(self._base, path), **options)
         return answer
 
     def _log_in(self, challenge: str) -> bool:
-        """Answer a challenge with what ``docker login`` stored, else anonymously."""
+        """Answer a challenge with the login that ``docker login`` stored, else anonymously."""
         stored = credentials(self._image.registry)
         kind, _, rest = challenge.partition(" ")
         login = (stored["Username"], stored["Password"]) if stored.get("Password") else None
@@ -200,8 +200,8 @@ class Client:
             form = {**query, "grant_type": "refresh_token", "refresh_token": stored["IdentityToken"]}
             answer = self._web.token(parameters["realm"], {}, data={**form, "client_id": "trb"})
         else:
-            more = {"auth": login} if login else {}
-            answer = self._web.token(parameters["realm"], query, **more)
+            options = {"auth": login} if login else {}
+            answer = self._web.token(parameters["realm"], query, **options)
         self._check(answer, 200)
         try:
             token = load_json(answer.body)
@@ -210,9 +210,9 @@ class Client:
             raise self._odd("a token that cannot be read") from None
         return True
 
-    def _odd(self, what: str) -> TrbError:
+    def _odd(self, content: str) -> TrbError:
         return TrbError(
-            Code.STORAGE_FAILED, f"the registry sends {what}", where=str(self._image), remedy=REPAIR
+            Code.STORAGE_FAILED, f"the registry sends {content}", where=str(self._image), remedy=REPAIR
         )
 
     def _check(self, answer: Answer, expected: int) -> None:

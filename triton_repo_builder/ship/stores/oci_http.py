@@ -41,7 +41,7 @@ class Answer:
 
 
 class Web:
-    """The registry at ``registry`` (``HOST[:PORT]``), and whatever it refers to."""
+    """The registry at ``registry`` (``HOST[:PORT]``), and the addresses that it refers to."""
 
     def __init__(self, registry: str, where: str) -> None:
         self._registry, self._where = registry, where
@@ -57,40 +57,40 @@ class Web:
         """Send a token to the registry from now on."""
         self._own.headers["Authorization"] = f"Bearer {token}"
 
-    def send(self, method: str, url: str, *, stream: bool = False, **more: Any) -> Answer:
-        """One request, and those that its redirects ask for.
+    def send(self, method: str, url: str, *, stream: bool = False, **options: Any) -> Answer:
+        """One request, and its redirects.
 
-        With ``stream`` the body of a good answer comes in pieces, for whose number the caller has a limit.
+        With ``stream`` the body of a good answer comes in pieces; the caller limits their number.
         Raises ``TrbError`` STORAGE_FAILED, STORAGE_UNREACHABLE, DIGEST_MISMATCH for an answer that is too
         large, and what ``requests`` raises.
         """
 
         def once() -> Answer:
-            return self._answer(method, self._open(method, url, more), stream)
+            return self._answer(method, self._open(method, url, options), stream)
 
         return transfer.within(transfer.PATIENCE, once, self._where)
 
     def upload(self, url: str, body: Any, headers: Mapping[str, str]) -> Answer:
-        """PUT a body that takes as long as it takes, and cannot be sent twice."""
+        """PUT a body without a time limit; it cannot be sent twice."""
         answer = self._session(url).put(self._allowed(url), data=body, headers=headers, **_OPTIONS)
         return transfer.within(
             transfer.PATIENCE, lambda: self._answer("PUT", answer, stream=False), self._where
         )
 
-    def token(self, realm: str, query: Mapping[str, str], **more: Any) -> Answer:
+    def token(self, realm: str, query: Mapping[str, str], **options: Any) -> Answer:
         """Ask the service ``realm`` for a token; a login goes nowhere else."""
-        method = "POST" if "data" in more else "GET"
+        method = "POST" if "data" in options else "GET"
 
         def once() -> Answer:
             url = self._allowed(realm)
-            answer = self._others.request(method, url, params=query, **_OPTIONS, **more)
+            answer = self._others.request(method, url, params=query, **_OPTIONS, **options)
             return self._answer(method, answer, stream=False)
 
         return transfer.within(transfer.PATIENCE, once, self._where)
 
-    def _open(self, method: str, url: str, more: Mapping[str, Any]) -> requests.Response:
+    def _open(self, method: str, url: str, options: Mapping[str, Any]) -> requests.Response:
         for _ in range(REDIRECTS + 1):
-            answer = self._session(url).request(method, self._allowed(url), **_OPTIONS, **more)
+            answer = self._session(url).request(method, self._allowed(url), **_OPTIONS, **options)
             moved = answer.status_code in (307, 308) or (
                 answer.status_code in (301, 302, 303) and method in READING
             )
@@ -101,7 +101,7 @@ class Web:
         raise self._refused(f"redirects more than {REDIRECTS} times")
 
     def _session(self, url: str) -> requests.Session:
-        """The one with the login for the registry itself alone."""
+        """The session for a URL: only requests to the registry itself have the login."""
         parts = urlsplit(url)
         return self._own if (parts.scheme, parts.netloc) == (self.scheme, self._registry) else self._others
 
@@ -130,10 +130,10 @@ class Web:
             following=answer.links.get("next", {}).get("url", ""),
         )
 
-    def _refused(self, what: str) -> TrbError:
+    def _refused(self, reason: str) -> TrbError:
         return TrbError(
             Code.STORAGE_FAILED,
-            f"the registry {what}",
+            f"the registry {reason}",
             where=self._where,
             remedy="do not use this registry, or ask its administrator",
         )

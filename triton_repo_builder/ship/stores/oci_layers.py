@@ -35,7 +35,7 @@ MEMBERS = 100_000
 HEADER = 2 << 20
 """Bytes that are read at once: the content of a file in pieces, a header whole."""
 PACKED = 100
-"""How much larger than their blobs the layers of an image may be together, if that is more than ``ANYWAY``
+"""Limit of the ratio of all layers of an image to their blobs, if that is more than ``ANYWAY``
 bytes: weights hardly shrink."""
 ANYWAY = 1 << 30
 _GZIP = b"\x1f\x8b"
@@ -56,7 +56,7 @@ class Layer:
 
 
 class Room:
-    """What may still be unpacked of an image whose layers have ``stated`` bytes together."""
+    """Bytes and members that may still be unpacked of an image with ``stated`` bytes of layers."""
 
     def __init__(self, stated: int) -> None:
         self.bytes = max(ANYWAY, PACKED * stated)
@@ -64,7 +64,7 @@ class Room:
 
 
 class Reader:
-    """A stream of blocks of known length, as much of a file as HTTP needs to send it whole."""
+    """A stream of blocks of known length, with the part of a file's interface that HTTP clients need."""
 
     def __init__(self, blocks: Iterator[bytes], size: int) -> None:
         self._blocks = blocks
@@ -88,7 +88,7 @@ class Reader:
 
 
 class _Tape:
-    """A tar stream, as ``tarfile`` reads it: forward only, and nothing by a size that its author chose."""
+    """A tar stream for ``tarfile``: forward only, with limits that do not trust the archive's sizes."""
 
     def __init__(self, stream: Any, most: int) -> None:
         self._stream, self._most, self._furthest = stream, most, 0
@@ -102,7 +102,7 @@ class _Tape:
         return data
 
     def seek(self, position: int) -> int:
-        """Go on from there. Raises ``tarfile.ReadError`` for a place before the last one."""
+        """Skip forward to an offset. Raises ``tarfile.ReadError`` for one before the current one."""
         if position < self._furthest - 1:  # tarfile itself looks at the last byte again
             raise tarfile.ReadError("a header leads back")
         if position > self._most:

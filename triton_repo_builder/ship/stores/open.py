@@ -18,7 +18,7 @@ from triton_repo_builder.ship.stores.store import Progress
 
 @contextlib.contextmanager
 def copied(location: Location, progress: Progress) -> Iterator[Path]:
-    """A repository as it lies in a store, pushed by ``trb`` or put there by others, for as long as needed."""
+    """A temporary copy of a stored repository, pushed by ``trb`` or put there by others."""
     with staging.temporary("copied") as folder:
         target = folder / location.name
         target.mkdir()
@@ -41,8 +41,8 @@ def opened(
     """A repository for as long as it is served.
 
     With ``direct`` a server reads the models itself from a store that Triton supports; else the whole
-    revision is pulled and verified. So it is with ``trust``, whatever ``direct`` says: what a server reads by
-    itself nobody has compared with what was signed.
+    revision is pulled and verified. With ``trust`` it is always pulled: a server does not check what it reads
+    against the signature.
     """
     if isinstance(location, Path):
         yield Opened(path=location)

@@ -13,12 +13,12 @@ from triton_repo_builder.base.files import DAMAGED, load_json
 from triton_repo_builder.ship.stores.revision import DIGEST
 
 LONGEST = 200
-"""Moves that it remembers."""
+"""Number of moves that a pointer remembers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pointer:
-    """Digests are in hex."""
+    """The current revision and its history; digests are in hex."""
 
     revision: str
     previous: str = ""
@@ -28,16 +28,16 @@ class Pointer:
 
     @classmethod
     def read(cls, document: bytes) -> Pointer | None:
-        """The pointer; None if this is none that trb wrote."""
+        """Parse a pointer; None if trb did not write it."""
         try:
-            found = load_json(document)
-            revision = _hex(found["revision"])
+            fields = load_json(document)
+            revision = _hex(fields["revision"])
         except DAMAGED:
             return None
-        history = found.get("history")
+        history = fields.get("history")
         return cls(
             revision=revision,
-            previous=_maybe(found.get("previous")),
+            previous=_maybe(fields.get("previous")),
             history=tuple(
                 (_maybe(move.get("revision")), str(move.get("time", "")))
                 for move in (history if isinstance(history, list) else ())
@@ -56,7 +56,7 @@ class Pointer:
 
     @property
     def document(self) -> bytes:
-        """Its bytes in the bucket; ``path`` is for people and for a stock Triton."""
+        """Bytes of the pointer in the bucket; ``path`` is for people and for a stock Triton."""
         document = {
             "schema": 1,
             "revision": f"sha256:{self.revision}",

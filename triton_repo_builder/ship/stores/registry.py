@@ -29,7 +29,7 @@ from triton_repo_builder.ship.stores.store import Hints, Progress, Pulled, Pushe
 
 REVISION = "trb.revision"
 UNREADABLE = (Code.DIGEST_MISMATCH, Code.STORAGE_FAILED)
-"""A damaged manifest as clients see it: another one, or error 500 if the registry cannot parse it."""
+"""Errors by which a damaged manifest shows: other content, or status 500 if the registry cannot parse it."""
 
 
 class RegistryStore:
@@ -102,8 +102,8 @@ class RegistryStore:
 
     def signers(self, subject: Subject) -> tuple[str, ...]:
         with explained(self.HINTS, str(self.location)):
-            found = registry_tags.signatures(self._client.tags())
-        return tuple(key for digest, key in found if digest == subject.image)
+            signatures = registry_tags.signatures(self._client.tags())
+        return tuple(key for digest, key in signatures if digest == subject.image)
 
     def revisions(self) -> tuple[Stored, ...]:
         with explained(self.HINTS, str(self.location)):
@@ -112,8 +112,8 @@ class RegistryStore:
             if not any("current" in reasons for reasons in holds.values()):
                 raise self._not_pushed()
             pushed = {digest: time for time, digest in registry_tags.moves(tags)}
-            found = [self._stored(digest, pushed, holds, tags) for digest in {**pushed, **holds}]
-        return tuple(sorted(filter(None, found), key=lambda stored: stored.pushed, reverse=True))
+            images = [self._stored(digest, pushed, holds, tags) for digest in {**pushed, **holds}]
+        return tuple(sorted(filter(None, images), key=lambda stored: stored.pushed, reverse=True))
 
     def remove(self, revision: str) -> bool:
         with explained(self.HINTS, str(self.location)):
@@ -122,9 +122,9 @@ class RegistryStore:
                 return False
             self._client.delete_manifest(revision)
             for digest, key in registry_tags.signatures(tags):
-                found = self._client.manifest(registry_tags.signature_tag(digest, key))
-                if digest == revision and found is not None:
-                    self._client.delete_manifest(found[0])
+                signature = self._client.manifest(registry_tags.signature_tag(digest, key))
+                if digest == revision and signature is not None:
+                    self._client.delete_manifest(signature[0])
         return True
 
     def leftovers(self) -> tuple[str, ...]:
@@ -139,16 +139,16 @@ class RegistryStore:
         for tag in tags:
             if registry_tags.ours(tag):
                 continue
-            found = self._client.manifest(tag)
-            if found is None:
+            tagged = self._client.manifest(tag)
+            if tagged is None:
                 continue
             reason = "current" if tag == self.location.tag else f"tag {tag}"
             # A list of images refers to each of them.
             try:
-                listed = [each["digest"] for each in load_json(found[1]).get("manifests") or ()]
+                listed = [each["digest"] for each in load_json(tagged[1]).get("manifests") or ()]
             except DAMAGED as error:
                 raise self._no_manifest(error) from None
-            for digest in (found[0], *listed):
+            for digest in (tagged[0], *listed):
                 holds.setdefault(digest, []).append(reason)
         current = next((digest for digest, reasons in holds.items() if "current" in reasons), "")
         moves = [digest for _, digest in registry_tags.moves(tags)]
@@ -162,9 +162,9 @@ class RegistryStore:
         self, digest: str, pushed: dict[str, str], holds: dict[str, list[str]], tags: list[str]
     ) -> Stored | None:
         """An image; None if it is gone, or not one of ours."""
-        found = self._client.manifest(digest)
+        image = self._client.manifest(digest)
         try:
-            manifest = load_json(found[1]) if found else {}
+            manifest = load_json(image[1]) if image else {}
             annotations = {str(key): str(value) for key, value in (manifest.get("annotations") or {}).items()}
         except DAMAGED as error:
             raise self._no_manifest(error) from None
@@ -239,7 +239,7 @@ class RegistryStore:
         return manifest[0] if manifest else ""
 
     def _tag(self, digest: str, manifest: bytes) -> str:
-        """Move the tag; returns its previous value: another push may have moved it since ours began."""
+        """Move the tag; returns its previous value, which another push may have set since this one began."""
         before = self._current_revision()
         if self.location.tag and before != digest:
             tags: list[str] = []
@@ -262,12 +262,12 @@ class RegistryStore:
         if manifest is None:
             raise self._damaged(digest, "is not there")
 
-    def _damaged(self, digest: str, what: str) -> TrbError:
+    def _damaged(self, digest: str, reason: str) -> TrbError:
         """The error for a registry that keeps something else under a digest."""
         hexed = digest.removeprefix("sha256:")
         return TrbError(
             Code.DIGEST_MISMATCH,
-            f"is damaged in the registry ({what}), which did not replace it with what was just sent",
+            f"is damaged in the registry ({reason}), which did not replace it with what was just sent",
             where=f"{self._name}@{digest}",
             remedy="ask the registry's administrator to remove it from the storage (docker-registry: the "
             f"folder docker/registry/v2/blobs/sha256/{hexed[:2]}/{hexed}; and restart it), then push again",

@@ -38,8 +38,8 @@ def moved(digest: str, tags: Iterable[str]) -> str:
 
 def moves(tags: Iterable[str]) -> list[tuple[str, str]]:
     """ISO time and digest (``sha256:…``) of each move, the oldest first."""
-    found = sorted((match[1], match[2]) for tag in tags if (match := _MOVE.fullmatch(tag)))
-    return [(_iso(time), f"sha256:{digest}") for time, digest in found]
+    moved = sorted((match[1], match[2]) for tag in tags if (match := _MOVE.fullmatch(tag)))
+    return [(_iso(time), f"sha256:{digest}") for time, digest in moved]
 
 
 def _iso(time: str) -> str:
@@ -56,8 +56,8 @@ def ours(tag: str) -> bool:
 
 def signatures(tags: Iterable[str]) -> list[tuple[str, str]]:
     """Digest (``sha256:…``) and key id of each signature."""
-    found = (_SIGNATURE.fullmatch(tag) for tag in tags)
-    return [(f"sha256:{match[1]}", match[2]) for match in found if match]
+    matches = (_SIGNATURE.fullmatch(tag) for tag in tags)
+    return [(f"sha256:{match[1]}", match[2]) for match in matches if match]
 
 
 def signature_tag(digest: str, key: str) -> str:

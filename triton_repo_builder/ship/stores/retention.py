@@ -1,4 +1,4 @@
-"""Which revisions lie in a store, and which of them may go."""
+"""Revisions in a store, and which of them may be removed."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Pruned:
 def prune(
     store: Store, location: Location, keep: int, progress: Progress, *, dry_run: bool = False
 ) -> Pruned:
-    """Remove all but the ``keep`` newest revisions and those that something refers to."""
-    found = store.revisions()
-    going = [stored for stored in found[keep:] if not stored.holds]
+    """Remove all but the ``keep`` newest revisions and those that are referred to."""
+    revisions = store.revisions()
+    going = [stored for stored in revisions[keep:] if not stored.holds]
     begun = store.leftovers()
     removed = []
     for done, stored in enumerate(going):
@@ -41,19 +41,19 @@ def prune(
     gone = {stored.revision for stored in removed}
     return Pruned(
         location=str(location),
-        kept=tuple(stored for stored in found if stored.revision not in gone),
+        kept=tuple(stored for stored in revisions if stored.revision not in gone),
         removed=tuple(removed),
         ended=ended,
         dry_run=dry_run,
     )
 
 
-def refuse_pinned(location: Location, what: str) -> None:
+def refuse_pinned(location: Location, reason: str) -> None:
     """Raise BAD_LOCATION for an address of one revision where the pointer is meant."""
     if location.revision:
         raise TrbError(
             Code.BAD_LOCATION,
-            f"names a revision, but {what}",
+            f"names a revision, but {reason}",
             where=str(location),
             remedy="leave @sha256:… out",
         )

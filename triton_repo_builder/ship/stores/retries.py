@@ -1,4 +1,4 @@
-"""What passes by itself, a server's 5xx or a dropped connection, is tried again after growing pauses.
+"""Retries after a server's 5xx or a dropped connection, with growing pauses.
 
 For registries and web servers. The libraries of buckets do it by themselves; ``Hints.tries`` says how often.
 """
@@ -21,13 +21,13 @@ DROPPED = frozenset(
         *("ChunkedEncodingError", "ClientPayloadError", "ClientOSError", "ResponseStreamingError"),
     }
 )
-"""Exceptions of a connection that was there; one that never came about is another matter, and final."""
+"""Exceptions of a connection that was open; a failure to connect is final."""
 _MARK = "trb_tried"
 Result = TypeVar("Result")
 
 
 def patiently(action: Callable[[], Result]) -> Result:
-    """Call until it succeeds, fails for good, or was tried TRIES times; then a ``TrbError`` says so."""
+    """Call until success, a final failure, or TRIES tries; then raises ``TrbError``."""
     for pause in PAUSES:
         try:
             return action()
@@ -55,9 +55,9 @@ def passing(error: BaseException) -> bool:
 
 
 def tried(error: BaseException, library: int = 0) -> str:
-    """How often it was tried, for the end of a message; empty for a failure that was not worth it.
+    """The number of tries, for the end of a message; empty if the failure was not tried again.
 
-    ``library``: how often its library tries, at least; 0 where ``patiently`` does.
+    ``library``: least number of tries by its library; 0 if ``patiently`` tries.
     """
     if not passing(error):
         return ""
@@ -69,7 +69,7 @@ def tried(error: BaseException, library: int = 0) -> str:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """An exception and those below it: each library wraps those of the next in its own way."""
+    """An exception and its causes: each library wraps the next one's exceptions in its own way."""
     rest, seen = [error], set()
     while rest:
         inner = rest.pop()
@@ -90,5 +90,5 @@ def _status(error: BaseException) -> int:
 
 def _metadata(error: BaseException) -> dict[str, Any]:
     response = getattr(error, "response", None)
-    found = response.get("ResponseMetadata") if isinstance(response, dict) else None
-    return found if isinstance(found, dict) else {}
+    metadata = response.get("ResponseMetadata") if isinstance(response, dict) else None
+    return metadata if isinstance(metadata, dict) else {}

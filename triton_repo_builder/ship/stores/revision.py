@@ -42,7 +42,7 @@ class Index:
 
     @property
     def document(self) -> bytes:
-        """The same bytes for the same files."""
+        """The index as JSON: equal files give equal bytes."""
         listed = {entry.path: {"sha256": entry.sha256, "bytes": entry.bytes} for entry in self.entries}
         text = json.dumps({"schema": 1, "files": listed}, indent=1, sort_keys=True, ensure_ascii=False)
         return f"{text}\n".encode()
@@ -71,7 +71,7 @@ class LocalRevision:
 def collect(root: Path) -> LocalRevision:
     """Read a repository. An empty folder gets a placeholder: no store keeps it, and Triton needs it.
 
-    Raises REPOSITORY_UNREADABLE, also for a link that leads out: whoever wrote it chose what would be sent.
+    Raises REPOSITORY_UNREADABLE, also for a link that leads out: its author would choose what is sent.
     """
     files: dict[str, File] = {}
     try:
@@ -170,7 +170,7 @@ def write_verified(file: Path, blocks: Iterable[bytes], entry: Entry, where: str
 
 
 def mismatch(where: str, actual: str, expected: str, remedy: str = REPAIR) -> TrbError:
-    """Something else arrived, or is stored."""
+    """The error for bytes that differ from the recorded digest."""
     return TrbError(
         Code.DIGEST_MISMATCH, f"has sha256 {actual}, expected {expected}", where=where, remedy=remedy
     )

@@ -15,7 +15,7 @@ from triton_repo_builder.ship.stores.revision import Entry
 from triton_repo_builder.ship.stores.store import Hints, Progress
 
 DESCRIBING = (repository.CONFIG, repository.MANIFEST, repository.CASES)
-"""Files that describe a repository; the others a server that reads the bucket needs, but we do not."""
+"""Files that describe a repository. Only a server that reads the bucket needs the others."""
 _HOST = re.compile(r"(?:(https?)://)?([A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\]):(\d{1,5})/(.*)", re.DOTALL)
 
 
@@ -71,7 +71,7 @@ def _describes(entry: Entry) -> bool:
 
 
 def _with_port(endpoint: str) -> str:
-    """Triton distinguishes a host from a bucket by its port."""
+    """Add the default port: Triton tells a host from a bucket by its port."""
     scheme, _, host = endpoint.rstrip("/").partition("://")
     if ":" in host:
         return f"{scheme}://{host}"

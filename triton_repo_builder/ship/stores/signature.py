@@ -25,7 +25,7 @@ _COUNTER = re.compile(r"[1-9][0-9]{0,18}")
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """What is signed."""
+    """Digests of the revision that is signed."""
 
     revision: str
     """``sha256:…`` of the index: the files."""

@@ -1,4 +1,4 @@
-"""What a store is, what a push and a pull report, and what a user can do when a kind of store refuses."""
+"""The protocol of a store, results of push and pull, and remedies if a kind of store refuses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Location(Protocol):
 
     @property
     def scheme(self) -> str:
-        """Its key in STORES."""
+        """Key of the kind of store in STORES."""
 
     @property
     def name(self) -> str:
@@ -56,7 +56,7 @@ class Pushed:
     revision: str
     """``sha256:…``."""
     pinned: str
-    """The same revision for ever, whatever is pushed later."""
+    """Address of exactly this revision, whatever is pushed later."""
     previous: str
     """The revision that was current; empty if there was none, or it cannot be read."""
     files: int
@@ -76,7 +76,7 @@ class Pushed:
 
 @dataclass(frozen=True, kw_only=True)
 class Stored:
-    """A revision that lies in a store."""
+    """A revision in a store."""
 
     revision: str
     """``sha256:…``."""
@@ -108,11 +108,11 @@ class Store(Protocol):
     """A place that keeps revisions and a pointer to the current one."""
 
     FORMS: ClassVar[str]
-    """How its addresses are written."""
+    """Syntax of its addresses."""
     HINTS: ClassVar[Hints]
 
     def __init__(self, location: Any) -> None:
-        """``location`` is one that ``parse`` made; nothing is connected yet."""
+        """``location`` is a result of ``parse``; nothing is connected yet."""
 
     @classmethod
     def parse(cls, text: str, rest: str, revision: str) -> Location:
@@ -129,19 +129,19 @@ class Store(Protocol):
         """Send what is missing, verify what arrived, sign it, then move the pointer."""
 
     def subject(self) -> Subject:
-        """What a signature of the location's revision is about. Raises NOT_PUSHED."""
+        """The digests that a signature of the location's revision covers. Raises NOT_PUSHED."""
 
     def signature(self, subject: Subject, key: str) -> bytes | None:
-        """The stored signature by the key of this ``id``, not verified; found without a listing."""
+        """The stored signature by the key of this ``id``, not verified; read without a listing."""
 
     def signers(self, subject: Subject) -> tuple[str, ...]:
-        """Ids of the keys whose signatures are stored, whatever they are worth."""
+        """Ids of the keys whose signatures are stored, valid or not."""
 
     def revisions(self) -> tuple[Stored, ...]:
         """Every whole revision, the newest first. Raises NOT_PUSHED."""
 
     def remove(self, revision: str) -> bool:
-        """Remove a revision, first what makes it whole; False if meanwhile it became current."""
+        """Remove a revision, its index or manifest first; False if meanwhile it became current."""
 
     def leftovers(self) -> tuple[str, ...]:
         """Revisions whose removal was begun and killed; ``remove`` ends it."""

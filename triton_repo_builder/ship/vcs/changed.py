@@ -1,4 +1,4 @@
-"""What of a repository differs from a git revision, in the work tree as it is."""
+"""Differences between a repository in the work tree and a git revision."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from triton_repo_builder.ship.vcs import git
 def entries(repository: Repository, revision: str) -> set[str]:
     """Names of the entries at the repository's top with a file that was changed, added, removed or moved.
 
-    With them the ensembles on those that are models, or were; what a link leads to counts as its model's own.
+    Includes ensembles that run or ran a changed model; the target of a link counts as a file of its model.
     """
     path = repository.path.resolve()
     top = git.top_level(path)
@@ -34,7 +34,7 @@ def entries(repository: Repository, revision: str) -> set[str]:
 
 
 def _tree(run: git.Git, revision: str) -> str:
-    """The id of the revision's tree; before the first commit all is new."""
+    """Id of the revision's tree; an empty tree before the first commit."""
     try:
         if not revision.startswith("^"):  # for git all but that
             return run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{tree}}").strip()

@@ -1,7 +1,7 @@
 """``trb commit``: a model repository, and nothing else, as one commit.
 
 ``git commit`` makes it, with the user's hooks and signature, from an index that starts as the branch's tip:
-what the user has staged or edited elsewhere is neither committed nor touched. Afterwards the user's own index
+staged or edited files elsewhere are neither committed nor touched. Afterwards the user's own index
 gets the entries that the commit has changed: the repository's, and what a pre-commit hook staged beside them.
 """
 
@@ -72,7 +72,7 @@ def commit(path: Path, options: CommitOptions) -> Committed:
                     sha = _commit(private, target, path, prefix, options, folder, notes)
                 hook = failed_hook(folder / "trace")
             except process.ProcessFailed as error:
-                explained = _explained(error, failed_hook(folder / "trace"), path, asked=options.sign)
+                explained = _explained(error, failed_hook(folder / "trace"), path, sign_option=options.sign)
                 raise gate.refusal(folder, path, prefix) or explained from None
         changed: tuple[str, ...] = ()
         if sha:
@@ -134,18 +134,18 @@ def _commit(
         *("add", "-f", "--pathspec-from-file=-", "--pathspec-file-nul"),
         stdin="".join(f"{prefix}/{name}\0" for name in large_files.committed(path, private, prefix)),
     )
-    found = read_back.read(private, path, prefix, folder)
+    committed = read_back.read(private, path, prefix, folder)
     if options.force:
         notes += [
             f"committed though not as the manifest records it: {name}, {cause}"
-            for name, cause in found.wrong.items()
+            for name, cause in committed.wrong.items()
             if not any(name in note for note in notes)  # trb check has said so
         ]
     else:
-        read_back.refuse(found, path)
+        read_back.refuse(committed, path)
     if not private("diff", "--cached", "--name-only"):
         return ""
-    editor = gate.command(private, options.message, "" if options.force else found.tree, folder)
+    editor = gate.command(private, options.message, "" if options.force else committed.tree, folder)
     trace = {"GIT_TRACE2_EVENT": str(folder / "trace"), "GIT_EDITOR": editor}
     replace(private, variables={**private.variables, **trace})(
         *lfs,
@@ -155,18 +155,18 @@ def _commit(
         f"--message={options.message.strip()}",
         *(
             f"--trailer={key}: {value}"
-            for key, value in trailers(repository.read_manifest(path) or Manifest(), found.wrong)
+            for key, value in trailers(repository.read_manifest(path) or Manifest(), committed.wrong)
         ),
         *(("--gpg-sign",) if options.sign else ()),
     )
     sha = private("rev-parse", "HEAD").strip()
-    for name in read_back.changed_by_hook(private, found.tree, sha):
+    for name in read_back.changed_by_hook(private, committed.tree, sha):
         notes.append(f"committed though your pre-commit hook has changed it: {_printable(name)}")
     return sha
 
 
 def _create(git: Git, target: Target) -> bool:
-    """Create the branch that was asked for where it does not exist and nothing was committed to it."""
+    """Create the requested branch if it does not exist and nothing was committed to it."""
     if target.current or target.old or not target.parent:
         return False
     try:
@@ -183,8 +183,8 @@ def _create(git: Git, target: Target) -> bool:
     return True
 
 
-def _explained(error: process.ProcessFailed, hook: str, path: Path, *, asked: bool) -> TrbError:
-    """``asked``: a signature was asked for here, not by the user's settings."""
+def _explained(error: process.ProcessFailed, hook: str, path: Path, *, sign_option: bool) -> TrbError:
+    """The error for a failed ``git commit``. ``sign_option``: --sign was given."""
     output = error.stderr + error.stdout
     if hook:
         lines = "".join(f"\n  {line}" for line in output.strip().splitlines()[-12:])
@@ -214,7 +214,7 @@ def _explained(error: process.ProcessFailed, hook: str, path: Path, *, asked: bo
     if "tell me who you are" in output or "empty ident" in output or "auto-detect email" in output:
         remedy = 'set your name: git config user.name "…" and git config user.email "…"'
     elif "gpg" in output or "sign" in output or "public key" in output:  # the last is of ssh-keygen
-        without = "leave out --sign" if asked else "unset commit.gpgsign"
+        without = "leave out --sign" if sign_option else "unset commit.gpgsign"
         remedy = f"set user.signingkey (and gpg.format) so that 'git commit -S' works, or {without}"
     elif "unknown option" in output:
         remedy = "use git 2.32 or later"
@@ -280,10 +280,10 @@ def _push(
         )
     except process.ProcessFailed as error:
         reason = "\n  ".join((error.stderr or error.stdout).strip().splitlines()[-6:])
-        made = f"the commit {sha[:12]} is made, but " if sha else "there was nothing to commit, and "
+        outcome = f"the commit {sha[:12]} is made, but " if sha else "there was nothing to commit, and "
         raise TrbError(
             Code.GIT_PUSH_FAILED,
-            f"{made}{remote} did not take the branch:\n  {reason}",
+            f"{outcome}{remote} did not take the branch:\n  {reason}",
             where=branch,
             remedy=f"correct that (git pull --rebase {remote} {branch}, if it has moved), then run "
             "the same trb commit --push again",

@@ -1,4 +1,4 @@
-"""What git starts as its editor: after the pre-commit hook, with the message written, before the commit.
+"""Checks in place of git's editor: after the pre-commit hook, with the message written, before the commit.
 
 It fails, and with it the commit, if git would commit other files than were read back, or another message:
 git does not notice that the file of the message could not be written.
@@ -15,7 +15,7 @@ from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.ship.vcs.git import Git
 
 _REWRITTEN, _LOST = "rewritten", "lost"
-"""Files in the scratch folder: what the hook has changed; there if the message is not ours."""
+"""Files in the scratch folder: names that the hook has changed; a mark that the message is not trb's."""
 
 
 def command(git: Git, message: str, tree: str, scratch: Path) -> str:
@@ -51,11 +51,11 @@ def refusal(scratch: Path, path: Path, prefix: str) -> TrbError | None:
     names = os.fsdecode(files.read(rewritten)).split("\0")[:-1] if rewritten.is_file() else []
     if not names:
         return None
-    more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+    rest = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
     name = names[0] if prefix == "." else names[0].removeprefix(f"{prefix}/")
     return TrbError(
         Code.GIT_REFUSED,
-        f"your pre-commit hook has changed a file of trb's{more}: the manifest would be untrue; nothing was "
+        f"your pre-commit hook has changed a file of trb's{rest}: the manifest would be untrue; nothing was "
         "committed",
         where=str(path / name),
         remedy="let the hook leave out the repository, skip your hooks with --no-verify, or commit anyway "

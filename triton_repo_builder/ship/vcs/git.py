@@ -17,7 +17,7 @@ _OUTER = (
     *("GIT_INDEX_FILE", "GIT_PREFIX", "GIT_DIR", "GIT_WORK_TREE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR"),
     "GIT_TRACE2_PARENT_SID",
 )
-"""Set if ``trb`` runs inside a hook of another commit: they would lead into that commit."""
+"""Variables that are set inside a hook of another commit: they would direct git into that commit."""
 _LFS = (
     ("filter.lfs.clean", "git-lfs clean -- %f"),
     ("filter.lfs.smudge", "git-lfs smudge -- %f"),
@@ -26,7 +26,7 @@ _LFS = (
 )
 _PATTERNS = (".gitattributes", ".gitignore", ".gitmodules", ".lfsconfig")
 _FULL = ("no space left on device", "out of diskspace", "disk quota exceeded")
-"""What git, git-lfs and the C library say of a full disk."""
+"""Messages of git, git-lfs and the C library about a full disk."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +52,9 @@ class Git:
     def _env(self) -> dict[str, str]:
         env = {key: value for key, value in os.environ.items() if key not in _OUTER}
         # core.fsmonitor names a program that git status would run; an archive may bring its own .git/config.
-        more = int(env.get("GIT_CONFIG_COUNT") or 0)
-        setting = {f"GIT_CONFIG_KEY_{more}": "core.fsmonitor", f"GIT_CONFIG_VALUE_{more}": "false"}
-        return {**env, **setting, "GIT_CONFIG_COUNT": str(more + 1), "LC_ALL": "C", **self.variables}
+        count = int(env.get("GIT_CONFIG_COUNT") or 0)
+        setting = {f"GIT_CONFIG_KEY_{count}": "core.fsmonitor", f"GIT_CONFIG_VALUE_{count}": "false"}
+        return {**env, **setting, "GIT_CONFIG_COUNT": str(count + 1), "LC_ALL": "C", **self.variables}
 
     def ask(self, *arguments: str) -> str:
         """The output without its line end; empty if git fails."""
@@ -64,7 +64,7 @@ class Git:
             return ""
 
     def path(self, name: str) -> Path:
-        """Path of git's own file ``name`` (MERGE_HEAD, hooks/pre-commit) for this work tree."""
+        """Path of a file of git's (MERGE_HEAD, hooks/pre-commit) for this work tree."""
         return self.folder / self("rev-parse", "--git-path", name).rstrip("\n")
 
 
@@ -81,7 +81,7 @@ def top_level(folder: Path) -> Path | None:
 
 
 def refuse_pipes(folder: Path) -> None:
-    """Raise GIT_REFUSED for a pipe or a device that git would open for its patterns, and wait for it."""
+    """Raise GIT_REFUSED if a file of patterns is a pipe or a device: git would wait for it."""
     for place in (folder.resolve(), *folder.resolve().parents):
         for file in (place / name for name in _PATTERNS):
             if file.exists() and not file.is_file() and not file.is_dir():
@@ -108,7 +108,7 @@ def last_commit(folder: Path) -> str:
 
 
 def failed_hook(trace: Path) -> str:
-    """Name of the hook that did not exit 0; only git's own trace tells it from another failure."""
+    """Name of the hook that failed; only git's own trace distinguishes that from other failures."""
     hooks: dict[int, str] = {}
     lines = files.read_text(trace, "replace").splitlines() if trace.is_file() else []
     for event in map(json.loads, lines):

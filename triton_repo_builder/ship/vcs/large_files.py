@@ -1,4 +1,4 @@
-"""Which files of a repository go to git, which to git LFS, and which stay outside (``trb fetch``)."""
+"""Where the files of a repository are stored: in git, in git LFS, or outside (``trb fetch``)."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ EXTERNAL = "external"
 ATTRIBUTES = ".gitattributes"
 IGNORE = ".gitignore"
 _READ = frozenset({repository.MANIFEST, repository.CONFIG, CASES, ATTRIBUTES, IGNORE, ".gitkeep"})
-"""What trb or Triton reads to understand a repository: in git, however large."""
+"""Files that describe a repository to trb or Triton: in git, however large."""
 _TEXT = (".pbtxt", ".json", ".txt", ".py", ".md", ".toml", ".yaml", ".yml")
-"""So are labels, code and descriptions, but for a vocabulary or the like of ``LARGE`` bytes."""
+"""Suffixes of labels, code and descriptions: also in git, unless they have ``LARGE`` bytes or more."""
 _BEGIN, _END = "# written by trb commit: do not edit", "# end of what trb commit wrote"
 _BLOCK = re.compile(rf"^{_BEGIN}\r?$.*?^{_END}\r?$\n?", re.MULTILINE | re.DOTALL)
 
@@ -98,25 +98,25 @@ def _kept(names: list[str], weights: str | None) -> str:
 
 
 def _by_users_rules(root: Path, git: Git, lfs: set[str], lines: list[str]) -> set[str]:
-    """Files that attributes of the user's own, wherever they stand, put in git LFS, ``lfs`` or others."""
-    found = _in_lfs(root, git)
+    """Files that the user's own attributes, in any file, put in git LFS: of ``lfs`` or others."""
+    in_lfs = _in_lfs(root, git)
     attributes = root / ATTRIBUTES
-    if found - lfs or (_has_block(attributes) and b"!filter" in files.read(attributes)):
-        # What trb has written for an earlier commit speaks for and against these files as well.
+    if in_lfs - lfs or (_has_block(attributes) and b"!filter" in files.read(attributes)):
+        # Attributes that trb wrote for an earlier commit also select or exclude these files.
         write_block(attributes, lines)
-        found = _in_lfs(root, git)
-    return found
+        in_lfs = _in_lfs(root, git)
+    return in_lfs
 
 
 def _in_lfs(root: Path, git: Git) -> set[str]:
     names = [name for name in walk(root) if not (root / name).is_symlink()]
-    asked = "".join(f"{name}\0" for name in names)
-    words = replace(git, folder=root)("check-attr", "-z", "--stdin", "filter", stdin=asked).split("\0")
+    paths = "".join(f"{name}\0" for name in names)
+    words = replace(git, folder=root)("check-attr", "-z", "--stdin", "filter", stdin=paths).split("\0")
     return {name for name, value in zip(words[::3], words[2::3], strict=False) if value == LFS}
 
 
 def walk(root: Path) -> Iterator[str]:
-    """Paths of all files and links below ``root``, sorted, without what is no part of a repository."""
+    """Sorted paths of all files and links below ``root``, without those that are not part of a repository."""
     for folder, names, filenames in os.walk(root):
         links = [name for name in names if (Path(folder) / name).is_symlink()]
         names[:] = sorted(name for name in names if name not in links and not files.is_foreign(name))
@@ -146,9 +146,9 @@ def committed(path: Path, git: Git, prefix: str) -> list[str]:
     External files stay out.
     """
     records = (repository.read_manifest(path) or Manifest()).files
-    own = {repository.MANIFEST, ATTRIBUTES, *records, *([IGNORE] if _has_block(path / IGNORE) else [])}
+    trb_files = {repository.MANIFEST, ATTRIBUTES, *records, *([IGNORE] if _has_block(path / IGNORE) else [])}
     paths = list(walk(path))
-    others = "".join(f"{prefix}/{name}\0" for name in paths if name not in own)
+    others = "".join(f"{prefix}/{name}\0" for name in paths if name not in trb_files)
     try:
         output = git("check-ignore", "-z", "--stdin", stdin=others) if others else ""
     except process.ProcessFailed as error:
@@ -240,7 +240,7 @@ def _has_block(file: Path) -> bool:
 def write_block(file: Path, lines: list[str]) -> None:
     """Replace trb's lines in a file that may also have the user's; without any lines the file goes.
 
-    Only one commit at a time writes it, so what a killed one left of it goes as well.
+    Only one commit at a time writes it, so leftovers of a killed one are removed as well.
     """
     for unfinished in files.unfinished(file):
         unfinished.unlink(missing_ok=True)

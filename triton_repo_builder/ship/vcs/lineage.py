@@ -1,4 +1,4 @@
-"""The chain behind what is served: from a server, to a repository, to its commit, its run and its data."""
+"""The chain of provenance: from a server, to a repository, to its commit, its run and its data."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Link:
     server: str = ""
     """The server's url, if the facts come from one."""
     agrees: bool | None = None
-    """Whether the server serves what the repository has; None if only one was asked, or nobody can know."""
+    """Whether the server serves the repository's content; None if unknown, or if only one was asked."""
     result: str = ""
     """The comparison's in words (``ship/deploy/verify.py``); empty if only one of them was asked."""
     reasons: tuple[str, ...] = ()
-    """Why."""
+    """Reasons for the result."""
 
     def to_json(self) -> dict[str, Any]:
-        """For a program."""
+        """Plain values for JSON."""
         return {
             **self.facts.to_json(),
             "commit": self.commit or None,
@@ -46,7 +46,7 @@ class Link:
 
 
 def of_repository(repository: Repository) -> tuple[Link, ...]:
-    """Every endpoint of a repository, whose files are read; of one made by hand, what its configs say."""
+    """Every endpoint of a repository, with its files checked; without a manifest, from its configs."""
     commit, manifest = git.last_commit(repository.path), repository.manifest
     if manifest is None:
         lost = (Altered(path=MANIFEST, missing=True),)
@@ -65,12 +65,12 @@ def of_repository(repository: Repository) -> tuple[Link, ...]:
     ]
     links = []
     for name, entry in sorted(manifest.endpoints.items()):
-        own = {  # also of versions that wait: promote and rollback serve them next
+        endpoint_files = {  # also of versions that wait: promote and rollback serve them next
             path
             for version in entry.versions.values()
             for path in content.paths(version, manifest.files, served=version is entry.served).values()
         }
-        mine = tuple(file for file in altered if file.path in own)
+        mine = tuple(file for file in altered if file.path in endpoint_files)
         every = [(name, number) for number in entry.versions]
         links.append(
             Link(

@@ -1,6 +1,6 @@
-"""What git would commit, read back from git and compared with the manifest.
+"""Contents that git would commit, read back from git and compared with the manifest.
 
-A filter, a line-end setting or a hook of the user may have made something else of a file.
+A filter, a line-end setting or a hook of the user may have changed a file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ReadBack:
     wrong: Mapping[str, str]
     """Cause, by the path in the repository, for each file that is not as recorded."""
     tree: str
-    """A tree of the others alone."""
+    """A git tree of the files that are as recorded."""
 
 
 def read(git: Git, path: Path, prefix: str, scratch: Path) -> ReadBack:
@@ -39,7 +39,7 @@ def read(git: Git, path: Path, prefix: str, scratch: Path) -> ReadBack:
     entries = _entries(git, prefix)
     digests = tree.digests(git, {entries[name].oid for name in expected if name in entries}, scratch / "oids")
     wrong = {
-        name: _cause(git, path, prefix, name, sha256, known=name in entries)
+        name: _cause(git, path, prefix, name, sha256, in_git=name in entries)
         for name, sha256 in sorted(expected.items())
         if name not in entries or sha256 not in digests[entries[name].oid]
     }
@@ -50,15 +50,15 @@ def read(git: Git, path: Path, prefix: str, scratch: Path) -> ReadBack:
     return ReadBack(wrong=wrong, tree=alone("write-tree").strip())
 
 
-def refuse(found: ReadBack, path: Path) -> None:
+def refuse(committed: ReadBack, path: Path) -> None:
     """Raise GIT_REFUSED if a file is not as recorded."""
-    if not found.wrong:
+    if not committed.wrong:
         return
-    name, cause = next(iter(found.wrong.items()))
-    more = f" (and {len(found.wrong) - 1} more)" if len(found.wrong) > 1 else ""
+    name, cause = next(iter(committed.wrong.items()))
+    others = f" (and {len(committed.wrong) - 1} more)" if len(committed.wrong) > 1 else ""
     raise TrbError(
         Code.GIT_REFUSED,
-        f"the commit would not have the file as the manifest records it: {cause}{more}; nothing was "
+        f"the commit would not have the file as the manifest records it: {cause}{others}; nothing was "
         "committed",
         where=str(path / name),
         remedy="correct the cause and commit again, or commit anyway with --force",
@@ -75,15 +75,15 @@ def changed_by_hook(git: Git, tree: str, commit: str) -> list[str]:
 class _Entry:
     oid: str
     line: str
-    """As ``git update-index --index-info`` reads it."""
+    """Input line of ``git update-index --index-info``."""
 
 
 def _expected(path: Path) -> dict[str, str]:
-    """sha256 by path; of trb's own files that no manifest records, the one that they have."""
+    """sha256 by path; for trb's own files that no manifest records, their current one."""
     manifest = repository.read_manifest(path)
     names = [large_files.ATTRIBUTES] if manifest is None else [large_files.ATTRIBUTES, repository.MANIFEST]
-    own = {name: files.hash_file(path / name) for name in names}
-    return own | {
+    digests = {name: files.hash_file(path / name) for name in names}
+    return digests | {
         name: record.sha256 for name, record in (manifest or Manifest()).files.items() if not record.url
     }
 
@@ -98,7 +98,7 @@ def _entries(git: Git, prefix: str) -> dict[str, _Entry]:
     return entries
 
 
-def _cause(git: Git, path: Path, prefix: str, name: str, sha256: str, *, known: bool) -> str:
+def _cause(git: Git, path: Path, prefix: str, name: str, sha256: str, *, in_git: bool) -> str:
     file = path / name
     if not file.is_file():
         return "it is missing"
@@ -106,7 +106,7 @@ def _cause(git: Git, path: Path, prefix: str, name: str, sha256: str, *, known: 
         return "it is a symbolic link, and git keeps links, not what they lead to"
     if files.hash_file(file) != sha256:
         return "it was changed since trb wrote it"
-    if not known:
+    if not in_git:
         return "git does not take it"
     settings = ", ".join(_settings(git, name if prefix == "." else f"{prefix}/{name}"))
     return f"git changes it ({settings or 'a filter, or core.autocrlf'}; see git check-attr -a)"

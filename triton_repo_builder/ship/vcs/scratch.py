@@ -1,4 +1,4 @@
-"""The scratch folder of one commit, in git's own folder: the next one finds what a killed one left."""
+"""The scratch folder of one commit, in git's own folder, where the next commit finds a killed one's."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ PREFIX = "trb-commit-"
 _UNLOCKED = "trb-unlocked-"
 """Prefix until the folder is locked: one that has its name is locked, or its process is gone."""
 _YOUNG = 60
-"""Seconds after which nobody is about to lock a folder any more."""
+"""Seconds after which an unlocked folder is a leftover."""
 
 
 @contextmanager
 def folder(git: Git) -> Iterator[Path]:
     """An empty folder that is locked while this process lives.
 
-    Raises ``TrbError`` OUTPUT_NOT_WRITABLE, DISK_FULL for whatever cannot be written meanwhile.
+    Raises ``TrbError`` OUTPUT_NOT_WRITABLE, DISK_FULL if a write fails meanwhile.
     """
     common = _common(git)
-    made = None
+    path = None
     try:
-        made = Path(tempfile.mkdtemp(prefix=_UNLOCKED, dir=common))
-        with staging.locked(made):
-            made = made.rename(made.with_name(made.name.replace(_UNLOCKED, PREFIX, 1)))
-            yield made
-    except OSError as error:  # whoever writes there does so before git commits
+        path = Path(tempfile.mkdtemp(prefix=_UNLOCKED, dir=common))
+        with staging.locked(path):
+            path = path.rename(path.with_name(path.name.replace(_UNLOCKED, PREFIX, 1)))
+            yield path
+    except OSError as error:  # all writes there happen before git commits
         raise files.explain(error, common, how="for it", kept="nothing was committed") from None
     finally:
-        if made is not None:
-            shutil.rmtree(made, ignore_errors=True)
+        if path is not None:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def linked_tree(scratch: Path) -> Path:
-    """Where in a scratch folder a linked work tree is made; git's own folder for it gets the same name."""
+    """Path of a linked work tree in a scratch folder; git's own folder for it gets the same name."""
     return scratch / scratch.name
 
 
 def sweep(git: Git) -> bool:
-    """Remove what processes that are gone have left; whether there was anything.
+    """Remove scratch folders of ended processes; returns whether there were any.
 
-    Before git is asked anything about work trees: of one that is made by half it wants to know nothing.
+    Runs before any question about work trees: git fails on a half-made one.
     """
     common = _common(git)
     left = False

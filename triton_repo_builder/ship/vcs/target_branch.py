@@ -1,4 +1,4 @@
-"""The branch that a commit goes to, an index of its own to make it in, and the remote that takes it."""
+"""The branch of a commit, its separate index, and the remote to push to."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Target:
     current: bool
     """Whether the work tree is at this branch."""
     old: str
-    """Its commit now; empty: the branch does not exist."""
+    """The branch's current commit; empty: the branch does not exist."""
 
 
 def target(git: Git, name: str | None) -> Target:
@@ -67,8 +67,8 @@ def target(git: Git, name: str | None) -> Target:
 def private(git: Git, target: Target, folder: Path) -> Iterator[Git]:
     """git with an index of its own, so that a refused commit leaves the user's index as it was.
 
-    For another branch than the current one also with a HEAD of its own: that of a linked work tree without
-    files, detached, so that a killed process leaves no branch checked out there.
+    For a branch other than the current one, also with its own HEAD: a linked work tree without files,
+    detached, so that a killed process leaves no branch checked out there.
     """
     if target.current:
         yield Git(folder=git.folder, variables={"GIT_INDEX_FILE": str(folder / "index")})
@@ -77,8 +77,8 @@ def private(git: Git, target: Target, folder: Path) -> Iterator[Git]:
     start = target.parent or _empty_commit(git)
     git("worktree", "add", "--quiet", "--no-checkout", "--detach", str(tree), start)
     try:
-        own = Git(folder=tree)("rev-parse", "--absolute-git-dir").rstrip("\n")
-        linked = Git(folder=git.folder, variables={"GIT_DIR": own, "GIT_WORK_TREE": str(git.folder)})
+        git_dir = Git(folder=tree)("rev-parse", "--absolute-git-dir").rstrip("\n")
+        linked = Git(folder=git.folder, variables={"GIT_DIR": git_dir, "GIT_WORK_TREE": str(git.folder)})
         if not target.parent:  # the first commit of all has no parent
             linked("symbolic-ref", "HEAD", "refs/worktree/first")
         yield linked
@@ -108,7 +108,7 @@ def _branch(git: Git, text: str) -> str:
 
 
 def _check_free(git: Git, branch: str) -> None:
-    """git keeps branches as files in folders: ``a`` and ``a/b`` exclude each other."""
+    """Raise GIT_REFUSED if a branch excludes this one, as ``a`` does ``a/b``: git keeps them as files."""
     parts = branch.split("/")
     above = ["/".join(parts[:count]) for count in range(1, len(parts))]
     named = [f"refs/heads/{name}" for name in (*above, f"{branch}/")]
@@ -148,7 +148,7 @@ def remote(git: Git, branch: str) -> str:
 
 
 def check_lock(git: Git, branch: str) -> None:
-    """Raise GIT_REFUSED while another git process holds what a commit has to change: index, HEAD, branch."""
+    """Raise GIT_REFUSED while another git process locks the index, HEAD or the branch."""
     for name in ("index", "HEAD", *([f"refs/heads/{branch}"] if branch else [])):
         lock = git.path(f"{name}.lock")
         if lock.exists():

@@ -1,4 +1,4 @@
-"""Trailers of a commit: what is deployed, and where it comes from."""
+"""Trailers of a commit: the deployed models, and their origin."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def trailers(manifest: Manifest, altered: Iterable[str] = ()) -> Iterator[tuple[
     """(key, value in one line); the value of one endpoint among several ends with that endpoint's name.
 
     ``git log --format='%(trailers:key=Model-Sha256)'`` lists them. ``altered``: files that are committed
-    though they are not as the manifest records them, so that the others are not true of them.
+    though they are not as the manifest records them, so that the other trailers do not hold for them.
     """
     endpoints = sorted(manifest.endpoints.items())
     for name, entry in endpoints:

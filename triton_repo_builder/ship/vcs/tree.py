@@ -1,4 +1,4 @@
-"""The folder of a git revision as files, beside the user's work tree and index, which stay as they are."""
+"""The folder of a git revision as files, without a change of the user's work tree and index."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Blob:
     """One file of a revision."""
 
     path: str
-    """Below the folder."""
+    """Path below the folder."""
     name: str
-    """Its object in git."""
+    """Object name in git."""
     size: int
 
 
@@ -86,13 +86,13 @@ def find(git: Git, revision: str, path: str) -> Tree:
     return Tree(git=git, commit=commit, path=path)
 
 
-def unknown(git: Git, spec: str, what: str, code: Code = Code.GIT_REFUSED) -> TrbError:
-    """The error for what git does not know."""
+def unknown(git: Git, spec: str, message: str, code: Code = Code.GIT_REFUSED) -> TrbError:
+    """The error for a name that git does not know."""
     if not git.ask("rev-parse", "--git-dir"):
-        what, remedy = f"{what}: the current folder is in no git repository", "run trb inside the clone"
+        message, remedy = f"{message}: the current folder is in no git repository", "run trb inside the clone"
     else:
         remedy = "git log lists revisions; 'git fetch' gets new ones, 'git fetch --unshallow' older ones"
-    return TrbError(code, what, where=spec, remedy=remedy)
+    return TrbError(code, message, where=spec, remedy=remedy)
 
 
 def resolve(git: Git, revision: str) -> str:
@@ -103,46 +103,46 @@ def resolve(git: Git, revision: str) -> str:
 
 
 def small_files(
-    tree: Tree, target: Path, wanted: Callable[[Blob], bool], *, hashed: bool = False
+    tree: Tree, target: Path, selects: Callable[[Blob], bool], *, hashed: bool = False
 ) -> Mapping[str, str]:
-    """Write the wanted files below ``target``; empty folders mark the rest.
+    """Write the files that ``selects`` accepts below ``target``; empty folders mark the rest.
 
-    Returns the sha256 of each file that is in git LFS, by its path: its pointer has it. With ``hashed`` also
-    of every other one that is not written, which git has to read for that.
+    Returns the sha256 of each file in git LFS, by path, from its pointer. With ``hashed`` also
+    of every other file that is not written, which git has to read for that.
     """
     try:
         blobs = tree.blobs()
-        small = tuple(blob for blob in blobs if wanted(blob) or blob.size <= files.LFS_POINTER_SIZE)
+        small = tuple(blob for blob in blobs if selects(blob) or blob.size <= files.LFS_POINTER_SIZE)
         contents = tree.contents(small)
         for blob in blobs:
             transfer.check_inside(blob.path, f"{tree.commit[:12]}:{tree.path}")
             (target / blob.path).parent.mkdir(parents=True, exist_ok=True)
-        known, written = {}, set()
+        sha256_by_path, written = {}, set()
         for blob, content in zip(small, contents, strict=True):
             if sha256 := files.lfs_sha256(content):
-                known[blob.path] = sha256
-            elif wanted(blob):
+                sha256_by_path[blob.path] = sha256
+            elif selects(blob):
                 (target / blob.path).write_bytes(content)
                 written.add(blob.path)
-        rest = [blob for blob in blobs if blob.path not in known and blob.path not in written]
+        rest = [blob for blob in blobs if blob.path not in sha256_by_path and blob.path not in written]
         if hashed and rest:
             with tempfile.TemporaryDirectory(prefix="trb-oids-") as scratch:
                 read = digests(tree.git, {blob.name for blob in rest}, Path(scratch) / "oids")
-            known |= {blob.path: read[blob.name][-1] for blob in rest}
+            sha256_by_path |= {blob.path: read[blob.name][-1] for blob in rest}
     except process.ProcessFailed as error:
         raise refused(error, f"{tree.commit}:{tree.path}", "see 'git fsck'") from None
-    return known
+    return sha256_by_path
 
 
 def digests(git: Git, oids: set[str], requests: Path) -> dict[str, tuple[str, ...]]:
-    """By object: the sha256 of its content and, if that is a pointer of git-LFS, of what it points to."""
+    """For each object, the sha256 of its content and, if that is a pointer of git LFS, of its target."""
     requests.write_text("".join(f"{oid}\n" for oid in sorted(oids)))
-    found: dict[str, tuple[str, ...]] = {}
+    by_object: dict[str, tuple[str, ...]] = {}
     with git.stream("cat-file", "--batch", stdin=requests) as stream:
         for oid in sorted(oids):
             header = stream.readline().split()
             if len(header) != 3:  # missing, in a damaged git repository
-                found[oid] = ("",)
+                by_object[oid] = ("",)
                 continue
             left = int(header[2])
             sha256, start = hashlib.sha256(), b""
@@ -155,12 +155,12 @@ def digests(git: Git, oids: set[str], requests: Path) -> dict[str, tuple[str, ..
                 left -= len(block)
             stream.read(1)
             pointed = files.lfs_sha256(start)
-            found[oid] = (sha256.hexdigest(), *((pointed,) if pointed else ()))
-    return found
+            by_object[oid] = (sha256.hexdigest(), *((pointed,) if pointed else ()))
+    return by_object
 
 
 def all_files(tree: Tree, target: Path) -> Path:
-    """Write every file below ``target`` as a checkout would, out of git LFS, too; the folder they are in.
+    """Check out every file below ``target``, also from git LFS; returns their folder.
 
     Raises ``TrbError`` ENGINE_MISSING without git-lfs, GIT_REFUSED.
     """

@@ -29,7 +29,7 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_small_model_served_row_by_row_is_compared_with_its_rows_too() -> None:
     """As reported: 0.2 to 0.4 ms alone, 23.6 to 28.4 in a batch, and 4.05 times as fast."""
-    taken = speed.measure(model(0.2, 23.6), model(0.4, 28.4), SAMPLES, batch=True, apart=True)
+    taken = speed.measure(model(0.2, 23.6), model(0.4, 28.4), SAMPLES, batch=True, row_by_row=True)
     assert taken.ratio == pytest.approx(0.5)
     together = speed.measure(model(0.2, 23.6), model(0.4, 28.4), SAMPLES, batch=True)
     assert together.ratio == pytest.approx(23.6 / 28.4)
@@ -37,7 +37,7 @@ def test_a_small_model_served_row_by_row_is_compared_with_its_rows_too() -> None
 
 def test_an_original_that_gains_by_batches_keeps_that_gain() -> None:
     """all-MiniLM: 5.0 ms alone, 39.6 for sixteen; plain int8 is twice as fast alone."""
-    taken = speed.measure(model(5.0, 39.6), model(2.2, 30.0), SAMPLES, batch=True, apart=True)
+    taken = speed.measure(model(5.0, 39.6), model(2.2, 30.0), SAMPLES, batch=True, row_by_row=True)
     assert taken.ratio == pytest.approx(39.6 / 16 / 2.2)
     assert speed.measure(model(5.0, 39.6), model(2.0, 17.3), SAMPLES, batch=True).ratio == pytest.approx(
         39.6 / 17.3

@@ -9,7 +9,7 @@ import pytest
 
 from triton_repo_builder.measure.objective import Objective
 from triton_repo_builder.measure.tune import prove
-from triton_repo_builder.measure.tune.capacity import Found
+from triton_repo_builder.measure.tune.capacity import SettingCapacity
 
 BASE = {"instances": 1}
 
@@ -36,10 +36,10 @@ def alternate(
 ) -> tuple[Server, tuple[prove.Compared, ...]]:
     server = Server({instances: list(each) for instances, each in rates.items()})
 
-    def find(meter: Any, variant: str, *, finer: bool, **options: Any) -> Found:
+    def find(meter: Any, variant: str, *, finer: bool, **options: Any) -> SettingCapacity:
         assert finer
         server.asked.append(server.loaded)
-        return Found(rate=server.rates[server.loaded].pop(0), level=None, saturation=0, reason="")
+        return SettingCapacity(rate=server.rates[server.loaded].pop(0), level=None, saturation=0, reason="")
 
     monkeypatch.setattr(prove, "find", find)
     meter: Any = SimpleNamespace(objective=Objective(percentile="p99", ms=100))

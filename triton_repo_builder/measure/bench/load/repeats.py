@@ -1,4 +1,4 @@
-"""Texts of which a known share was sent before: what caches of tokens and of answers live on."""
+"""Texts of which a known share was sent before, for caches of tokens and of answers."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import random
 from collections.abc import Sequence
 
 POPULAR = 64
-"""Different texts that are sent again and again."""
+"""Number of popular texts, which are sent repeatedly."""
 SENT = 1 << 14
-"""Texts of a level before they begin again."""
+"""Texts of a level before they repeat from the first."""
 
 
 def mixed(texts: Sequence[str], share: float, salt: str, seed: int) -> tuple[str, ...]:
@@ -27,5 +27,5 @@ def mixed(texts: Sequence[str], share: float, salt: str, seed: int) -> tuple[str
 
 
 def _own(text: str, mark: str) -> str:
-    """The text with a mark that no other has; at its beginning, for its end may be cut off."""
+    """The text with a unique mark at its beginning: its end may be cut off."""
     return f"{mark}: {text}"

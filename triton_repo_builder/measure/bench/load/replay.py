@@ -15,7 +15,7 @@ REMEDY = (
     'write a JSON object per line: {"at": 12.5, "text": "..."}; at in seconds, or as 2024-10-01T12:00:00Z'
 )
 LONGEST = 7 * 86_400
-"""Seconds; a log that is longer has other units, or other times than those of requests."""
+"""Longest log in seconds; a longer one has other units, or times of something else than requests."""
 MANY = 36_525
 
 
@@ -24,7 +24,7 @@ class Log:
     """Requests in the order of their times."""
 
     texts: tuple[str, ...]
-    """Every different text once; empty if the log has times alone."""
+    """Every different text once; empty if the log has only times."""
     arrivals: tuple[tuple[float, int], ...]
     """Seconds since the first request, and the number of the text; without texts, of the request."""
 

@@ -23,7 +23,7 @@ from triton_repo_builder.run.client.grpc import encode_request
 MADE = 8
 """Different requests made for an endpoint without golden cases."""
 LONG = 3000
-"""Words of the text that shows whether any length is taken."""
+"""Words of the text that probes whether the endpoint takes any length."""
 ROOM = 64 * 2**20
 """Most bytes of ready requests that a client process keeps."""
 
@@ -113,7 +113,7 @@ def text_inputs(target: Target, texts: Sequence[str], rows: int) -> list[Inputs]
     rounds = math.gcd(rows, count)
     starts = [(first + rows * number) % count for first in range(rounds) for number in range(count // rounds)]
     rounds_of_texts = ([texts[(start + number) % count] for number in range(rows)] for start in starts)
-    return _made(
+    return _requests(
         target,
         (
             partial(sample_inputs.request, target.endpoint.needed, start, batched=batched, texts=row)
@@ -122,14 +122,14 @@ def text_inputs(target: Target, texts: Sequence[str], rows: int) -> list[Inputs]
     )
 
 
-def _made(target: Target, requests: Iterable[Callable[[], Inputs]]) -> list[Inputs]:
-    """The requests, as many as ``encode`` may have room for. Raises ``TrbError`` if one is too large."""
-    made: list[Inputs] = []
+def _requests(target: Target, requests: Iterable[Callable[[], Inputs]]) -> list[Inputs]:
+    """Requests, as many as ``encode`` may have room for. Raises ``TrbError`` if one is too large."""
+    inputs: list[Inputs] = []
     size = 0
     try:
         for request in requests:
-            made.append(request())
-            size += sum(array.nbytes for array in made[-1].values())
+            inputs.append(request())
+            size += sum(array.nbytes for array in inputs[-1].values())
             if size > 8 * ROOM:
                 break
     except sample_inputs.TooLarge as error:
@@ -140,11 +140,11 @@ def _made(target: Target, requests: Iterable[Callable[[], Inputs]]) -> list[Inpu
             remedy="state smaller dims in its config.pbtxt, lower --rows or --lengths, or choose another "
             "endpoint with --endpoint",
         ) from None
-    return made
+    return inputs
 
 
 def tensor_inputs(target: Target, rows: int, length: int | None) -> tuple[list[Inputs], str]:
-    """Requests from golden cases, or made from the metadata; and which."""
+    """Requests from golden cases, or made from the metadata, with a description of the source."""
     if length is None and target.golden is not None:
         golden = _golden(target.golden, rows, bool(target.endpoint.max_batch_size))
         names = {tensor.name for tensor in target.endpoint.needed}
@@ -164,7 +164,7 @@ def tensor_inputs(target: Target, rows: int, length: int | None) -> tuple[list[I
         make = partial(
             sample_inputs.request, target.endpoint.needed, batched=batched, size=size, rows=rows, files=True
         )
-        requests = _made(target, (partial(make, number) for number in range(MADE)))
+        requests = _requests(target, (partial(make, number) for number in range(MADE)))
         if size == sizes[-1] or _accepted(target, requests[0]):
             break
     return requests, f"{len(requests)} inputs made from the metadata, open axes {size}"
@@ -209,17 +209,17 @@ def encode(target: Target, protocol: str, requests: Sequence[Inputs]) -> Payload
 
 
 def digest(requests: Sequence[Inputs], batched: bool) -> str:
-    """Equal if the same was sent, in any encoding and order; of several rows only the first counts."""
+    """Digest of the first row of each request, whatever the encoding and the order."""
     sent = []
     for inputs in requests:
-        one = hashlib.sha256()
+        state = hashlib.sha256()
         for array in inputs.values():
             row = array[:1] if batched else array
             texts = row.dtype.kind == "O"
             values = row.reshape(-1).tolist() if texts else [row.tobytes()]
             kind = [len(value) for value in values] if texts else f"{row.dtype.str} {row.shape}"
-            one.update(b"".join([f"{kind}\n".encode(), *values]))
-        sent.append(one.digest())
+            state.update(b"".join([f"{kind}\n".encode(), *values]))
+        sent.append(state.digest())
     return hashlib.sha256(b"".join(sorted(sent))).hexdigest()[:16]
 
 

@@ -30,10 +30,10 @@ class Sender(Protocol):
     """One way to send."""
 
     async def open(self) -> None:
-        """Connect as far as possible: a missing server shows as failed requests."""
+        """Open connections as far as possible: a missing server shows as failed requests."""
 
     async def send(self, number: int) -> Failure | None:
-        """Send one body; None when it was answered well."""
+        """Send one body; None on success, else the failure."""
 
     async def close(self) -> None:
         """Close all connections."""

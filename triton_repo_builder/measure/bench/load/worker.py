@@ -33,7 +33,7 @@ from triton_repo_builder.measure.bench.load.senders import Failure, Sender, send
 
 TICK = 0.02
 GRAIN = 0.001
-"""asyncio rounds its waits up to this: that much lateness means nothing."""
+"""asyncio rounds its waits up to this, so this much lateness is not counted."""
 PAUSE = 0.05
 """Seconds that a client waits after a refused connection before it tries again."""
 SWITCH = 0.0002
@@ -65,7 +65,7 @@ class Recorder:
         self._examples.setdefault(name, message)
 
     def take(self) -> Chunk:
-        """Hand over, and start empty."""
+        """Return the recorded requests, and start a new record."""
         used = resource.getrusage(resource.RUSAGE_SELF)
         chunk = Chunk(
             due=self._due,
@@ -177,7 +177,7 @@ def poisson_arrivals(rate: float, seed: int) -> Iterator[float]:
 
 
 async def serve(connection: Connection, folder: Path) -> None:
-    """Do what the run asks until it is gone."""
+    """Execute the run's commands until it disconnects."""
     loop = asyncio.get_running_loop()
     inbox: asyncio.Queue[object] = asyncio.Queue()
     threading.Thread(target=_listen, args=(connection, folder, loop, inbox.put_nowait), daemon=True).start()

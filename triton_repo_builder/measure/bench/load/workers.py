@@ -124,12 +124,12 @@ class _Worker:
             raise self._lost("sent an unexpected message")
         return answer
 
-    def _lost(self, what: str) -> TrbError:
+    def _lost(self, reason: str) -> TrbError:
         self.end()
         text = files.read_text(self._log, "replace").strip() if self._log.exists() else ""
         return TrbError(
             Code.TIMED_OUT,
-            f"a client process of the benchmark {what}"
+            f"a client process of the benchmark {reason}"
             + (f"; its last output:\n{text[-2000:]}" if text else ""),
             remedy="use fewer clients (--concurrency) or processes (--processes), or report this as a bug",
         )

@@ -1,1 +1,1 @@
-"""What is measured while a load runs."""
+"""Measurements while a load runs."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 SATURATED = 0.95
-"""Share of the machine's CPU above which a client's part of it is taken from the server."""
+"""Share of the machine's CPU above which clients take CPU time from the server."""
 CLIENT_PART = 0.25
-"""Part of a saturated machine that the clients may use before they matter."""
+"""Part of a saturated machine's CPU that the clients may use without a remark."""
 LATE = 0.25
 """Lateness of the client's event loop as part of the median latency."""
 

@@ -30,14 +30,14 @@ def tree_seconds(pid: int, proc: Path = PROC) -> float | None:
         return None
     members = {pid}
     # Fields 4 (parent) and 14 to 17 (user, system, and the same of ended children) of proc_pid_stat(5).
-    while more := {child for child, stat in stats.items() if int(stat[1]) in members} - members:
-        members |= more
+    while children := {child for child, stat in stats.items() if int(stat[1]) in members} - members:
+        members |= children
     ticks = sum(int(value) for member in members for value in stats[member][11:15])
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def machine(proc: Path = PROC) -> Busy | None:
-    """How much of this machine's CPU was used so far."""
+    """CPU time that this machine has used so far."""
     values = [int(value) for value in text("stat", proc).partition("\n")[0].split()[1:9]]
     if not values:
         return None

@@ -25,7 +25,7 @@ class Snapshot:
     """CPU time by process; empty if the snapshot was made up afterwards."""
     gpu: dict[str, float]
     tokens: tuple[float, float] = (0.0, 0.0)
-    """Texts that the tokenizer cache held until now, and that it did not."""
+    """Hits and misses of the tokenizer cache so far."""
 
 
 def consistent(snapshots: Sequence[Snapshot], *models: str) -> list[Snapshot]:
@@ -51,7 +51,7 @@ def covering(snapshots: Sequence[Snapshot], models: Sequence[str]) -> list[Snaps
 
 
 def restarted(before: Snapshot, after: Snapshot, endpoint: str) -> bool:
-    """Whether the server counted less than before: it is another process, or the model was loaded again."""
+    """Whether a counter fell: the server is another process, or the model was loaded again."""
     old, new = before.counters.get(endpoint), after.counters.get(endpoint)
     return old is not None and new is not None and new.requests < old.requests
 

@@ -20,7 +20,7 @@ TOLERANCE = 0.10
 
 
 class Outcomes:
-    """Everything that ended so far, from all client processes."""
+    """Requests that ended so far, from all client processes."""
 
     def __init__(self) -> None:
         self._due: list[Floats] = []
@@ -41,7 +41,7 @@ class Outcomes:
                 self.examples.setdefault(kind, text)
 
     def arrays(self) -> tuple[Floats, Floats, Kinds]:
-        """Due, ended, kind."""
+        """Arrays of due time, end time and kind."""
         return np.concatenate(self._due), np.concatenate(self._ended), np.concatenate(self._kind)
 
     def failures(self, kinds: Kinds) -> dict[str, int]:
@@ -110,5 +110,5 @@ def stable(windows: Sequence[Window], mode: str) -> bool:
 
 
 def silent(windows: Sequence[Window]) -> bool:
-    """Whether nothing was answered in three windows: waiting longer would show no more."""
+    """Whether nothing was answered in three windows, so that further waiting is useless."""
     return len(windows) >= SETTLED and not any(window.answered for window in windows[-SETTLED:])

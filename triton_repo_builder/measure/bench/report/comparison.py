@@ -189,7 +189,7 @@ def _over(new: float | None, old: float | None) -> float | None:
 
 
 def compare(report: BenchReport, earlier: EarlierReport, file: Path) -> BenchReport:
-    """The report with its ratios to an earlier one, and what makes them doubtful."""
+    """The report with its ratios to an earlier one, and notes on doubts about them."""
     single = len({level.variant for level in earlier.levels}) == 1
     pairs: list[tuple[Level, EarlierLevel]] = []
     for level in report.levels:
@@ -215,7 +215,7 @@ def _machines(report: BenchReport, earlier: EarlierReport) -> list[str]:
 
 
 def _texts(pairs: list[tuple[Level, EarlierLevel]]) -> list[str]:
-    """Levels that were sent other texts or tensors; what was really sent is compared, not its name."""
+    """Levels that were sent other texts or tensors, compared by the digest of what was sent."""
     with_digests = [(level.sent, old.sent) for level, old in pairs if old.sent]
     different = sum(new != old for new, old in with_digests)
     notes = []

@@ -27,7 +27,7 @@ class Format(Protocol):
         """A library of the ``bench`` extra; empty if it needs none."""
 
     def render(self, report: BenchReport, earlier: Mapping[str, bytes]) -> dict[str, bytes]:
-        """Its files by name; ``earlier`` are those of the formats before it."""
+        """Files of this format by name; ``earlier`` has the files of the formats before it."""
 
 
 FORMATS: dict[str, Format] = {"json": json, "csv": csv, "png": png, "html": html}
@@ -39,7 +39,7 @@ def names() -> tuple[str, ...]:
 
 
 def open_folder(folder: Path) -> None:
-    """Make the folder and try it; raises ``TrbError`` before a run rather than after it."""
+    """Create the folder and test writing to it; raises ``TrbError`` before a run rather than after it."""
     for library in {report_format.NEEDS for report_format in FORMATS.values() if report_format.NEEDS}:
         if importlib.util.find_spec(library) is None:
             raise TrbError(

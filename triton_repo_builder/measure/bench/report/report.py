@@ -32,7 +32,7 @@ class Window:
     seconds: float
     answered: int
     arrived: int
-    """Requests that were due in it; in a closed loop, that were sent."""
+    """Requests that were due in the window; in a closed loop, that were sent."""
     failed: int
     latency: Latency | None
     """None if nothing was answered."""
@@ -62,7 +62,7 @@ class Client:
 
 @dataclass(frozen=True, kw_only=True)
 class Totals:
-    """The whole level, warm-up and end included: what was sent, and what the server counted."""
+    """Counts of the whole level, warm-up and end included: by the clients and by the server."""
 
     sent: int
     answered: int
@@ -143,7 +143,7 @@ class Level:
 
     @property
     def busiest_gpu(self) -> float | None:
-        """The largest: not every GPU has an instance of the model, and idle ones would distort a mean."""
+        """The largest share of all GPUs: idle ones without an instance of the model would distort a mean."""
         return max(self.gpu_utilization.values(), default=None)
 
     @property
@@ -191,7 +191,7 @@ class BenchReport:
     levels: tuple[Level, ...]
     notes: tuple[str, ...]
     ratios: tuple[Ratio, ...] = ()
-    """Every further variant against the first."""
+    """Comparison of every further variant with the first."""
     baseline: Baseline | None = None
 
     def to_json(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ NOISE = 0.15
 
 
 def number(value: float | None, digits: int = 1) -> str:
-    """For people: three figures are enough, unknown is a dash."""
+    """A number for people; a dash if it is unknown."""
     if value is None:
         return "-"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.{digits}f}"
@@ -173,7 +173,7 @@ def _twice(level: Level) -> list[str]:
 
 
 def _partly(level: Level) -> list[str]:
-    """Why the split is not that of the requests that the clients' latencies are of."""
+    """Why the split covers other requests than the clients' latencies."""
     if level.outside_ms is not None or level.split_seconds is None:
         return []
     if level.split_seconds < level.seconds:
