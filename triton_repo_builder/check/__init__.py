@@ -75,9 +75,9 @@ def check(
     repo = RepositoryContext(repository=repository, release=release, image=image)
     names = {model.name for model in repository.models}
     pipes = {str(pipe) for pipe in repository.pipes}
-    found = [finding for finding in _all(repo, policies, only) if finding.where not in pipes]
-    found += entries.pipes(repository)
-    placed = [finding.found_in(repository.path, names) for finding in found]
+    findings = [finding for finding in _all(repo, policies, only) if finding.where not in pipes]
+    findings += entries.pipes(repository)
+    placed = [finding.found_in(repository.path, names) for finding in findings]
 
     def counts(finding: Finding) -> bool:
         """A manifest that has changed may be wrong about models that have not."""

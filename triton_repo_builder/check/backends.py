@@ -28,7 +28,7 @@ _GONE = {"tensorflow": "25.03"}
 """The first release whose image lacks a backend."""
 TOYS = frozenset({"identity", "repeat", "square"})
 NEVER_COMPLETING = TOYS | {"ensemble", "fil", "pytorch"}
-"""Backends that serve a configuration as it stands; DALI, TensorRT and the like may fill in tensors."""
+"""Backends that do not complete a configuration; DALI, TensorRT and the like may fill in tensors."""
 MISSPELT = {
     "ensemble": 'an ensemble has platform: "ensemble" and no backend',
     "onnx": 'backend: "onnxruntime"',
@@ -44,13 +44,13 @@ MISSPELT = {
 
 def refuse_model(place: Path) -> None:
     """Raise ``TrbError`` for a model's folder, or what is in it: its repository is the folder above."""
-    here = Path(os.path.normpath(place.absolute()))
-    model = next((way for way in (here, *here.parents[:2]) if _is_model(way)), None)
-    if model is None or any(_is_model(entry) for entry in _folders(here)):
+    folder = Path(os.path.normpath(place.absolute()))
+    model = next((way for way in (folder, *folder.parents[:2]) if _is_model(way)), None)
+    if model is None or any(_is_model(entry) for entry in _folders(folder)):
         return
     # A folder of another kind may hold a repository beside a stray config.pbtxt.
-    inner = here.relative_to(model).parts[:1]
-    if inner and here.exists() and not (inner[0] == CONFIG or VERSION.fullmatch(inner[0])):
+    inner = folder.relative_to(model).parts[:1]
+    if inner and folder.exists() and not (inner[0] == CONFIG or VERSION.fullmatch(inner[0])):
         return
     above = str(model.parent) if place.is_absolute() else os.path.relpath(model.parent)
     raise TrbError(

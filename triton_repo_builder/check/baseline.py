@@ -25,7 +25,7 @@ def render(findings: Sequence[Finding]) -> str:
 
 
 def read(path: Path) -> Known:
-    """How often each finding is accepted. Raises USAGE for a file that is no baseline."""
+    """How often each finding is accepted. Raises USAGE for a file that is not a baseline."""
     try:
         entries = load_json(files.read_text(path))[KEY]
         return Counter((str(item["file"]), str(item["code"]), str(item["message"])) for item in entries)
@@ -38,12 +38,12 @@ def read(path: Path) -> Known:
         ) from None
 
 
-def new(findings: Sequence[Finding], known: Known, root: Path, base: str = "") -> list[Finding]:
-    """The findings that the baseline does not accept; of several alike as many as there are more.
+def new(findings: Sequence[Finding], accepted: Known, root: Path, base: str = "") -> list[Finding]:
+    """The findings that the baseline does not accept. It accepts equal findings up to their count.
 
-    Of several repositories each has its ``base``: a model of another one may have the same name.
+    With several repositories ``base`` tells them apart: two may have a model of the same name.
     """
-    left = known.copy()
+    left = accepted.copy()
     fresh = []
     for finding in findings:
         key = _key(finding.relative_to(root, base))

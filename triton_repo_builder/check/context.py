@@ -70,7 +70,7 @@ class RepositoryContext:
         return self._graphs[path]
 
     def faults(self, path: Path) -> tuple[str, ...]:
-        """What ONNX Runtime would refuse in the nodes of a graph that can be read."""
+        """Messages of ONNX Runtime that refuse nodes of a readable graph."""
         if path not in self._faults:
             from triton_repo_builder.model.graph import soundness
 
@@ -78,7 +78,7 @@ class RepositoryContext:
         return self._faults[path]
 
     def without_kernel(self, path: Path) -> tuple[str, ...]:
-        """What ONNX Runtime would refuse in a graph that it can read, on a CPU."""
+        """Messages of ONNX Runtime that refuse a readable graph on a CPU."""
         if path not in self._kernels:
             from triton_repo_builder.model.graph import soundness
 
@@ -150,7 +150,7 @@ class ModelContext:
 
     @property
     def image(self) -> Image:
-        """What the image brings that is to serve it."""
+        """Backends, modules and GPUs of the image that serves the model."""
         return self.repo.image
 
     @property
@@ -193,8 +193,8 @@ class ModelContext:
 
     def absent(self, path: str) -> Severity:
         """How bad it is that a path leads nowhere: it may lead somewhere where the server is."""
-        here = str(self.repo.repository.path.absolute())
-        return "error" if not c_string(path) or path.startswith(f"{here}/") else "warning"
+        root = str(self.repo.repository.path.absolute())
+        return "error" if not c_string(path) or path.startswith(f"{root}/") else "warning"
 
     @cached_property
     def selected(self) -> tuple[int, ...]:
@@ -248,7 +248,7 @@ class ModelContext:
 
 
 def relative(path: str, *, library: bool = False) -> str:
-    """What is wrong with a path that the server does not take from the model's folder; empty if absolute.
+    """Message for a path that the server does not resolve in the model's folder; empty if absolute.
 
     Whether such a file is here says nothing: the server has a working directory of its own.
     """

@@ -41,9 +41,9 @@ class _Beginning:
 
 
 def fault(file: Path) -> tuple[str, str]:
-    """What the server says of an archive, and the remedy; empty if nothing is wrong, or to be seen.
+    """Message of the server about an archive, and the remedy; empty if no error is detected.
 
-    The server's libarchive reads tar only, in any compression: a zip is no archive for it.
+    The server's libarchive reads only tar, in any compression. It does not read zip.
     """
     status = file.stat()  # Many models may have one archive.
     return _fault(file, status.st_mtime_ns, status.st_size)

@@ -94,13 +94,13 @@ class Finding:
 
     def relative_to(self, root: Path, base: str = "") -> Finding:
         """The finding with paths below ``root`` stated from there, or as those below ``base``."""
-        prefix, own = below(root), base.rstrip("/") or "."
+        prefix, folder = below(root), base.rstrip("/") or "."
         if prefix == base:
             return self
 
         def moved(path: str) -> str:
             if path == str(root):
-                return own
+                return folder
             return base + path.removeprefix(prefix) if path.startswith(prefix) else path
 
         return replace(
@@ -108,7 +108,9 @@ class Finding:
             where=moved(self.where),
             file=moved(self.file),
             message=self.message.replace(prefix, base) if prefix else self.message,
-            remedy=re.sub(rf"{re.escape(str(root))}(?!\S)", lambda _: own, self.remedy.replace(prefix, base))
+            remedy=re.sub(
+                rf"{re.escape(str(root))}(?!\S)", lambda _: folder, self.remedy.replace(prefix, base)
+            )
             if prefix
             else self.remedy,
         )
@@ -120,7 +122,7 @@ class Finding:
 
 
 def below(root: Path) -> str:
-    """What a path below ``root`` begins with: nothing for the current folder, whose name pathlib drops."""
+    """Prefix of paths below ``root``: empty for the current folder, whose name pathlib drops."""
     return str(root / "_")[:-1]
 
 

@@ -82,7 +82,7 @@ def corrected(text: str, finding: Finding) -> str:
 
 
 def _edit(document: Document, field: Field, value: str) -> tuple[int, int, str]:
-    """What is written in the place of a field or of its value."""
+    """Start, end and text of the edit that replaces a field or its value."""
     written = document.text[field.value_start : field.end]
     if written[:1] in ("{", "<"):
         return field.value_start + 1, field.value_start + 1, value
@@ -108,12 +108,12 @@ def correct(
     before = findings(changed)
     for _ in range(ROUNDS):
         # From the end: places before it stay what they are.
-        wanted = [
+        pending = [
             each for each in reversed(counts(before)) if each.file in changed and _key(each) not in refused
         ]
-        wanted = [each for each in wanted if corrected(changed[each.file], each) != changed[each.file]]
-        single = [[each] for each in wanted]
-        for batch in [wanted, *single] if len(wanted) > 1 else single:
+        pending = [each for each in pending if corrected(changed[each.file], each) != changed[each.file]]
+        single = [[each] for each in pending]
+        for batch in [pending, *single] if len(pending) > 1 else single:
             candidate = _applied(changed, batch)
             after, checks = findings(candidate), checks + 1
             if _harmless(batch, before, after):
@@ -121,7 +121,7 @@ def correct(
                 break
             if len(batch) == 1:
                 refused.add(_key(batch[0]))
-        if not wanted or checks > CHECKS:
+        if not pending or checks > CHECKS:
             break
     return {path: text for path, text in changed.items() if text != texts[path]}
 

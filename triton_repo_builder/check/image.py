@@ -1,4 +1,4 @@
-"""What the image brings that is to serve a repository: its backends, Python modules and GPUs."""
+"""Backends, Python modules and GPUs of the image that serves a repository."""
 
 from __future__ import annotations
 

@@ -22,9 +22,9 @@ from triton_repo_builder.repository.pbtxt_document import Key
 _STEP = re.compile(r'"([^"]*)"|([^."]+)')
 _FIELD = re.compile(r'(?:"[^"]*"|[^."]+)(?:\.(?:"[^"]*"|[^."]+))*')
 _TEXTS = ("parameters", "metric_tags")
-"""Maps whose values are texts: what is behind a key is its value."""
+"""Maps whose values are texts."""
 LARGEST = 2**64
-"""No field holds more; NaN and infinity are no limits either."""
+"""The largest value of any field. NaN and infinity are not limits either."""
 SECONDS = 1.0
 """Time for one value and a pattern."""
 NO_END = "write a pattern without repetitions inside of repetitions"
@@ -36,7 +36,7 @@ _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "minimum": ((int, float), "a number"),
     "maximum": ((int, float), "a number"),
 }
-"""What a value in TOML must be; all others are texts."""
+"""Types of the keys in TOML; all other keys are texts."""
 _WRITE: dict[type, str] = {str: "write a text", bool: "write true or false", int: "write a number"}
 FieldPath = tuple[str | int, ...]
 
@@ -127,10 +127,10 @@ def read(document: Mapping[str, Any], where: str) -> tuple[Policy, ...]:
 
 
 def _policy(name: str, entry: Mapping[str, Any], where: str) -> Policy:
-    known = {item.name for item in fields(Policy)} - {"name", "steps"}
+    keys = {item.name for item in fields(Policy)} - {"name", "steps"}
     place = f"{where} [policy.{name}]"
-    if unknown := sorted(set(entry) - known):
-        raise _refused(place, f"unknown key {cut(unknown[0])}", f"keys: {', '.join(sorted(known))}")
+    if unknown := sorted(set(entry) - keys):
+        raise _refused(place, f"unknown key {cut(unknown[0])}", f"keys: {', '.join(sorted(keys))}")
     if not isinstance(entry.get("field"), str) or not _STEP.findall(entry["field"]):
         raise _refused(place, "field is missing", 'name a field of config.pbtxt: field = "max_batch_size"')
     if not set(entry) & {"required", "allowed", "forbidden", "minimum", "maximum", "pattern"}:

@@ -1,4 +1,4 @@
-"""What a model.py says of itself, read from its syntax tree: nothing of it is run."""
+"""Facts about a model.py, read from its syntax tree without running it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CALLED = ("__init__", "auto_complete_config", "initialize")
 _HARMLESS = frozenset({"dataclass", "dataclasses.dataclass", "final", "typing.final", "total_ordering"})
 """Decorators that leave a class its methods."""
 _LOOKED_UP = frozenset({"__new__", "__getattr__", "__getattribute__"})
-"""What lets an object have other methods than its class."""
+"""Methods that let an object have other methods than its class."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,16 +90,16 @@ class PythonSource:
     @cached_property
     def model(self) -> ast.ClassDef | None:
         """The class, where its methods are to be seen: not assigned, imported, inherited or changed."""
-        found = [node for node in self.top if isinstance(node, ast.ClassDef) and node.name == CLASS]
-        model = found[-1] if found else None
+        classes = [node for node in self.top if isinstance(node, ast.ClassDef) and node.name == CLASS]
+        model = classes[-1] if classes else None
         if self.tree is None or model is None or model.bases or model.keywords or self._open:
             return None
         decorators = (each.func if isinstance(each, ast.Call) else each for each in model.decorator_list)
         if any(dotted(each) not in _HARMLESS for each in decorators):
             return None
-        if len(found) > 1 and model not in self.tree.body:
+        if len(classes) > 1 and model not in self.tree.body:
             return None
-        others = {id(node) for node in found}
+        others = {id(node) for node in classes}
         if any(binds(node, CLASS) for node in self.top if id(node) not in others):
             return None
         inside = [*own_nodes(model.body)]
@@ -111,8 +111,10 @@ class PythonSource:
         """Whether a function gets the class, and may change it."""
         inside = {id(node) for node in ast.walk(model)}
         calls = [node for node in self._nodes if isinstance(node, ast.Call) and id(node) not in inside]
-        given = (value for call in calls for value in (*call.args, *(word.value for word in call.keywords)))
-        return any(named(part) == CLASS for value in given for part in ast.walk(value))
+        arguments = (
+            value for call in calls for value in (*call.args, *(word.value for word in call.keywords))
+        )
+        return any(named(part) == CLASS for value in arguments for part in ast.walk(value))
 
     @cached_property
     def _patched(self) -> frozenset[str]:
@@ -148,24 +150,26 @@ class PythonSource:
         """A method of the class that is defined there, with no decorator but a static or class method's."""
         body = self.model.body if self.model else []
         same = [node for node in body if name in bindings([node]) or removes(node, name)]
-        found = same[-1] if same and name not in self._patched else None
-        return found if isinstance(found, ast.FunctionDef) and _bound(found) is not None else None
+        definition = same[-1] if same and name not in self._patched else None
+        return (
+            definition if isinstance(definition, ast.FunctionDef) and _bound(definition) is not None else None
+        )
 
     def refuses(self, name: str, arguments: int) -> str:
         """Why a method cannot be called with so many arguments by position; empty if it can."""
         method = self.method(name)
         if method is None:
             return ""
-        given, spec = arguments + int(_bound(method) or 0), method.args
+        count, spec = arguments + int(_bound(method) or 0), method.args
         positional = [*spec.posonlyargs, *spec.args]
         start = f"TypeError: {CLASS}.{name}()"
-        if given > len(positional) and spec.vararg is None:
+        if count > len(positional) and spec.vararg is None:
             takes = f"{len(positional)} positional argument{'s' * (len(positional) != 1)}"
-            return f"{start} takes {takes} but {given} {'was' if given == 1 else 'were'} given"
+            return f"{start} takes {takes} but {count} {'was' if count == 1 else 'were'} given"
         keywords = [
             arg for arg, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if value is None
         ]
-        lacking = [*positional[given : len(positional) - len(spec.defaults)], *keywords]
+        lacking = [*positional[count : len(positional) - len(spec.defaults)], *keywords]
         if not lacking:
             return ""
         kind = "positional" if lacking[0] in positional else "keyword-only"
@@ -190,9 +194,9 @@ class PythonSource:
         for node in self._needing:
             yield from ((name, node.lineno) for name in modules(node))
 
-    def certain(self, *more: str) -> frozenset[tuple[str, int]]:
-        """Those of ``imports`` that always run while the model loads, or in these methods."""
-        methods = (node for name in (*CALLED, *more) for node in self._run_by(name))
+    def certain(self, *extra_methods: str) -> frozenset[tuple[str, int]]:
+        """The ``imports`` that always run while the model loads, or in these methods."""
+        methods = (node for name in (*CALLED, *extra_methods) for node in self._run_by(name))
         nodes = (node for node in (*self._at_import, *methods) if isinstance(node, ast.stmt))
         return frozenset((name, node.lineno) for node in nodes for name in modules(node))
 
@@ -220,16 +224,16 @@ class PythonSource:
 
     @cached_property
     def _needing(self) -> tuple[ast.Import | ast.ImportFrom, ...]:
-        """Every import, in functions too, that nothing stands round which asks whether it can be had."""
-        found: list[ast.Import | ast.ImportFrom] = []
+        """Imports outside ``try`` blocks and availability checks, including those inside functions."""
+        imports: list[ast.Import | ast.ImportFrom] = []
         waiting: list[ast.AST] = [*reversed(self.tree.body if self.tree else [])]
         while waiting:
             node = waiting.pop()
             if isinstance(node, ast.Import | ast.ImportFrom):
-                found.append(node)
+                imports.append(node)
             elif isinstance(node, ast.stmt | ast.ExceptHandler) and not asks(node):
                 waiting += reversed([child for child in children(node) if isinstance(child, ast.AST)])
-        return tuple(found)
+        return tuple(imports)
 
 
 def parse(source: bytes, name: str, python: tuple[int, int]) -> PythonSource:

@@ -12,7 +12,7 @@ _OPTIONAL = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseE
 _REFLECTIVE = frozenset(
     {"exec", "eval", "globals", "locals", "vars", "setattr", "__dict__", "__globals__", "f_globals"}
 )
-"""What may bind a name, or give a class a method, that no statement does."""
+"""Names by which code may bind a name, or add a method to a class, without a statement for it."""
 _IF_THERE = re.compile(r"find_spec|version_info|^modules$|^platform$|available|installed", re.IGNORECASE)
 """In a condition that asks whether a module can be imported, or is needed."""
 

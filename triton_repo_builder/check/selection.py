@@ -14,10 +14,10 @@ from triton_repo_builder.repository import Repository
 from triton_repo_builder.repository.pbtxt_document import tokens
 
 POLICY = "policy-"
-"""What the codes of a team's own policies begin with."""
+"""Prefix of the codes of a team's own policies."""
 _IGNORE = re.compile(r"#[ \t]*trb:[ \t]*ignore(?:[ \t]+|:)(.+)")
 _REASON = re.compile(r":(?=\s|$)|\s--?(?=\s)|[(;#]")
-"""What ends the codes of a comment and begins the reason."""
+"""Separators between the codes of a comment and the reason."""
 _WORD = re.compile(r"(,?)[ \t]*([^\s,]+)")
 
 
@@ -73,7 +73,7 @@ def comments(text: str) -> list[Ignored]:
     They are separated by commas or blanks. A reason follows a colon, a dash or a bracket; without one it
     begins at the first word that is not a code, nor close to one, nor the first after a comma.
     """
-    found: list[Ignored] = []
+    codes: list[Ignored] = []
     for token in tokens(text) if "trb:" in text else ():
         stated = _IGNORE.match(token.text)
         if not stated:
@@ -84,8 +84,8 @@ def comments(text: str) -> list[Ignored]:
             due = number == 0 or bool(word[1])
             if not due and unknown([code]) and not closest(code):
                 break
-            found.append(Ignored(code=code, offset=start + word.start(2)))
-    return found
+            codes.append(Ignored(code=code, offset=start + word.start(2)))
+    return codes
 
 
 def closest(code: str) -> str:

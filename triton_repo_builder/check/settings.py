@@ -34,7 +34,7 @@ KEYS = (
 
 @dataclass(frozen=True, kw_only=True)
 class CheckSettings:
-    """What a team has decided once for all."""
+    """Settings of a team: the image, the selection of codes and the team's policies."""
 
     selection: Selection = field(default_factory=Selection)
     image: Image = field(default_factory=Image)
@@ -112,10 +112,10 @@ def read_policies(files: Iterable[Path]) -> tuple[Policy, ...]:
         if strange := sorted(set(document) - {"policy"}):
             message = f"{cut(strange[0])} does not belong into a file of policies"
             raise _refused(file, message, "write [policy.NAME]; a trb.toml is read with --config")
-        found = policies.read(document, str(file))
-        if not found:
+        file_policies = policies.read(document, str(file))
+        if not file_policies:
             raise _refused(file, "has no policy", "write [policy.NAME]")
-        read += found
+        read += file_policies
     return tuple(read)
 
 
@@ -145,15 +145,15 @@ def select(
 
 def check_selected(codes: Iterable[str], rules: Iterable[Policy]) -> None:
     """Raise USAGE for a selected policy that there is not: nothing would be found."""
-    known = [f"{POLICY}{rule.name}" for rule in rules]
+    names = [f"{POLICY}{rule.name}" for rule in rules]
     for code in codes:
-        if code.startswith(POLICY) and not any(fnmatchcase(name, code) for name in known):
-            remedy = f"there are: {', '.join(known)}" if known else "give a file of policies with --policy"
+        if code.startswith(POLICY) and not any(fnmatchcase(name, code) for name in names):
+            remedy = f"there are: {', '.join(names)}" if names else "give a file of policies with --policy"
             raise TrbError(Code.USAGE, f"no policy has the code '{code}'", remedy=remedy)
 
 
 def image(backends: Iterable[str], modules: Iterable[str], gpus: int | None, folder: Path = Path()) -> Image:
-    """What an image brings; a module may be a file of requirements, or an image of ``trb image build``."""
+    """Image with these backends, modules and GPUs; a module may be a requirements file or a built image."""
     names: set[str] = set()
     for module in modules:
         file = folder / module

@@ -26,9 +26,9 @@ class StepGraph:
 
     @cached_property
     def _steps(self) -> dict[str, tuple[str, ...]]:
-        known = {model.name for model in self.repository.models}
+        names = {model.name for model in self.repository.models}
         return {
-            model.name: tuple(dict.fromkeys(step for step in model.steps if step in known))
+            model.name: tuple(dict.fromkeys(step for step in model.steps if step in names))
             for model in self.repository.models
         }
 
@@ -42,7 +42,7 @@ class StepGraph:
 
     @cached_property
     def _order(self) -> list[str]:
-        """Every model after its steps, where there is such an order."""
+        """Models in an order that puts each after its steps, if there is such an order."""
         order: list[str] = []
         seen: set[str] = set()
         for start in self._steps:

@@ -29,11 +29,11 @@ def check(repository: Repository) -> int:
         for model in repository.models
         for folder in sorted(model.path.rglob(CACHE))
     ]
-    known = {path.split("/")[0] for path in files if "/" in path}
+    listed = {path.split("/")[0] for path in files if "/" in path}
     wrong += [
         f"{model.path}: {MANIFEST} does not list this model"
         for model in repository.models
-        if model.stated and model.name not in known
+        if model.stated and model.name not in listed
     ]
     if wrong:
         raise TrbError(

@@ -160,7 +160,7 @@ def command(repos: tuple[str, ...], team: TeamOptions, options: CheckOptions) ->
         files.write(options.write_baseline, known.render(kept).encode())
         console.echo(f"{counted(len(kept), 'finding')} accepted in {options.write_baseline}")
         return 0
-    report = Report(findings=tuple(found), models=models, known=accepted, texts=texts, colour=_colour())
+    report = Report(findings=tuple(found), models=models, accepted=accepted, texts=texts, colour=_colour())
     if not options.fix:
         _echo(RENDERERS["json" if options.as_json else options.format](report))
     return int(any(options.strict or finding.severity == "error" for finding in found))

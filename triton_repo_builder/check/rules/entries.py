@@ -15,7 +15,7 @@ from triton_repo_builder.repository.model import NO_PIPE, PIPE
 
 
 def pipes(repository: Repository) -> Iterator[Finding]:
-    """What nobody can read to its end."""
+    """Named pipes: a reader never reaches their end."""
     for pipe in repository.pipes:
         yield report("file-unreadable", str(pipe), PIPE, remedy=NO_PIPE)
 

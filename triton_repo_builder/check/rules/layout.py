@@ -56,7 +56,7 @@ def check(context: ModelContext) -> Iterator[Finding]:
 
 
 def files(context: ModelContext) -> Iterator[Finding]:
-    """What holds of the directory without a configuration."""
+    """Checks of the directory that need no configuration."""
     for part in (_versions, _pointers):
         yield from readable(context.model.path, functools.partial(part, context))
 
@@ -202,7 +202,7 @@ def _versions(context: ModelContext) -> Iterator[Finding]:
 
 
 def _misread(context: ModelContext, number: int, name: str) -> Iterator[Finding]:
-    """The server converts with C++'s stoll, which skips blanks and a plus, and stops at what is no digit.
+    """Names that C++'s stoll reads differently: it skips blanks and a plus, and stops at the first non-digit.
 
     The core counts versions with a sign, backends without one.
     """
@@ -266,7 +266,7 @@ def _by_capability(context: ModelContext) -> Iterator[Finding]:
 
 
 def _python_name(context: ModelContext) -> str:
-    """What the backend's stub, which imports the file as ``<version>.<name>``, cannot take for a module."""
+    """Message if the backend's stub cannot import the file, as ``<version>.<name>``; empty if it can."""
     name = context.config.default_model_filename
     base = name.rsplit("/", 1)[-1]
     if name and not name.endswith(".py"):

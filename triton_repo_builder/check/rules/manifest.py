@@ -37,8 +37,8 @@ def check(repository: Repository, only: Collection[str] | None = None) -> Iterat
         return
     recorded, changed = repository.manifest.files, set[str]()
     for name in (name for name in recorded if every or name.split("/")[0] in (only or ())):
-        one = functools.partial(_altered, repository, recorded, name, changed)
-        yield from readable(repository.path / name, one)
+        altered = functools.partial(_altered, repository, recorded, name, changed)
+        yield from readable(repository.path / name, altered)
     yield from _sources(repository)
     yield from _contents(repository, repository.manifest, changed)
     built = {name.split("/")[0] for name in recorded if "/" in name}
@@ -95,8 +95,8 @@ def _sources(repository: Repository) -> Iterator[Finding]:
 def _contents(repository: Repository, manifest: Manifest, changed: Collection[str]) -> Iterator[Finding]:
     """Versions whose content digest is another in config.pbtxt, in the manifest, or of the files."""
 
-    def sha256(path: str) -> str:  # the others were found to be as recorded
+    def sha256(path: str) -> str:  # the other files agree with the manifest
         return files.hash_file(repository.path / path) if path in changed else manifest.files[path].sha256
 
-    for found in integrity.disagreements(repository.path, manifest, sha256):
-        yield report("manifest-content", str(repository.path / found.path), str(found))
+    for disagreement in integrity.disagreements(repository.path, manifest, sha256):
+        yield report("manifest-content", str(repository.path / disagreement.path), str(disagreement))

@@ -1,4 +1,4 @@
-"""What a model.py gives the backend: the configuration that it completes, and what execute returns."""
+"""Values that a model.py returns to the backend: a completed configuration, and responses of execute."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _policy(context: ModelContext, value: dict[str, Any]) -> str:
     return ""
 
 
-def _tensor(context: ModelContext, kind: str, value: dict[str, Any], known: list[dict[str, Any]]) -> str:
+def _tensor(context: ModelContext, kind: str, value: dict[str, Any], declared: list[dict[str, Any]]) -> str:
     """Why a tensor cannot be added to those that are there, by a function that compares field by field."""
     properties = _PROPERTIES if kind == "input" else _PROPERTIES[:-1]
     of = f"in auto-complete-config function for model '{context.name}'"
@@ -123,7 +123,7 @@ def _tensor(context: ModelContext, kind: str, value: dict[str, Any], known: list
     if lacking := [each for each in ("name", "data_type", "dims") if each not in value]:
         tensor = f"{kind} '{name}'" if name else kind
         return f"{tensor} {of} is missing '{lacking[0]}' property."
-    for tensor_ in (each for each in known if each.get("name", "") == name):
+    for tensor_ in (each for each in declared if each.get("name", "") == name):
         data_type, dims = tensor_.get("data_type", "TYPE_INVALID"), tensor_.get("dims", [])
         if data_type not in ("TYPE_INVALID", value["data_type"]):
             return (
@@ -149,9 +149,9 @@ def _loses_responses(execute: ast.FunctionDef) -> bool:
     inner = [*own_nodes(execute.body)]
     values = [node.value for node in inner if isinstance(node, ast.Return) and node.value]
     calls = [node.func for node in inner if isinstance(node, ast.Call)]
-    made = any(getattr(call, "attr", named(call)) == "InferenceResponse" for call in calls)
+    responds = any(getattr(call, "attr", named(call)) == "InferenceResponse" for call in calls)
     nothing = all(isinstance(value, ast.Constant) and value.value is None for value in values)
-    return made and nothing and not any(isinstance(node, ast.Raise) for node in inner)
+    return responds and nothing and not any(isinstance(node, ast.Raise) for node in inner)
 
 
 def _is_list(value: ast.expr | None, nodes: list[ast.AST]) -> bool:

@@ -68,7 +68,7 @@ class _Uses:
         self._bound = {name: value for name, value in bound.items() if name and stores[name] == 1}
         """Values by the names that one statement of the module binds."""
         self._unchanged = {name for name in self._bound if loads[name] == reads[name]}
-        """Those of these names whose value nothing can change."""
+        """The bound names whose value nothing can change."""
         # A function that gets the mapping may put something else into it.
         inner = [*ast.walk(initialize)]
         uses = sum(named(node) == self._arguments for node in inner)

@@ -24,7 +24,7 @@ ENVIRONMENT = "EXECUTION_ENV_PATH"
 CPU_ONLY = "FORCE_CPU_ONLY_INPUT_TENSORS"
 MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
 _SHELL = re.compile(r"""[\s"'$`()&;|<>\\]|\{[^}]*,|\{(?:[-+]?\d+|[A-Za-z])\.\.|^#""")
-"""What bash does not take literally: the backend starts each model as ``bash -c "exec stub PATH NAME"``.
+"""Characters that bash interprets: the backend starts each model as ``bash -c "exec stub PATH NAME"``.
 
 Braces make several words of one, ``{1..3}`` too; a ``#`` that begins a word makes the rest a comment.
 """
@@ -52,8 +52,8 @@ def check(context: ModelContext) -> Iterator[Finding]:
     if absent and ENVIRONMENT not in stated:
         image = "image" if context.image.modules else f"stock image of {context.release.name}"
         names = ", ".join(f"'{name}'" for name in absent)
-        what = f"modules {names} are" if len(absent) > 1 else f"module {names} is"
-        yield report("python-import", next(iter(absent.values())), f"{what} not in the {image}")
+        subject = f"modules {names} are" if len(absent) > 1 else f"module {names} is"
+        yield report("python-import", next(iter(absent.values())), f"{subject} not in the {image}")
 
 
 def _shell(context: ModelContext) -> Iterator[Finding]:
@@ -192,7 +192,7 @@ def _class(
 
 
 def _methods(context: ModelContext, file: Path, source: PythonSource) -> Iterator[Finding]:
-    """What the backend calls, as it calls it."""
+    """Methods that the backend calls, with its number of arguments."""
     calls = {"__init__": 0, "auto_complete_config": 1, "initialize": 1, "execute": 1}
     for name, arguments in calls.items():
         method = source.method(name)
@@ -263,7 +263,7 @@ def _standard(python: str) -> frozenset[str]:
 
 
 def _found_first(context: ModelContext) -> frozenset[str]:
-    """Modules that go before those of the same name beside a model.py."""
+    """Modules that hide a module of the same name beside a model.py."""
     return frozenset(sys.stdlib_module_names | {"numpy"} | context.image.modules)
 
 
