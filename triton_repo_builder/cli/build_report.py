@@ -1,4 +1,4 @@
-"""What ``trb build`` prints, for one endpoint and for many."""
+"""Output of ``trb build``, for one endpoint and for many."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def command(repos: tuple[str, ...], team: TeamOptions, options: CheckOptions) ->
 
     from triton_repo_builder import check
     from triton_repo_builder.base import files, releases
-    from triton_repo_builder.check import baseline as known
+    from triton_repo_builder.check import baseline
     from triton_repo_builder.check.finding import below
     from triton_repo_builder.check.formats import FORMATS as RENDERERS
     from triton_repo_builder.check.result import Report
@@ -131,10 +131,10 @@ def command(repos: tuple[str, ...], team: TeamOptions, options: CheckOptions) ->
     name = team.triton_release or settings.release
     release = releases.get(name) if name else releases.default()
     with contextlib.ExitStack() as stack:
-        found: list[Finding] = []
+        reported: list[Finding] = []
         texts: dict[str, str] = {}
         models, accepted = 0, 0
-        entries = known.read(settings.baseline) if settings.baseline else None
+        entries = baseline.read(settings.baseline) if settings.baseline else None
         kept: list[Finding] = []
         for place in repos or (str(DEFAULT_REPOSITORY),):
             read = stack.enter_context(_opened(place))
@@ -144,10 +144,10 @@ def command(repos: tuple[str, ...], team: TeamOptions, options: CheckOptions) ->
             findings += _live(read, options.live)
             findings = settings.selection.of(findings, read)
             models += sum(only is None or model.name in only for model in read.models)
-            own = f"{_spelt(place)}/" if len(repos) > 1 else ""
-            kept += [finding.relative_to(read.path, own) for finding in findings]
+            folder = f"{_spelt(place)}/" if len(repos) > 1 else ""
+            kept += [finding.relative_to(read.path, folder) for finding in findings]
             if entries is not None:
-                fresh = known.new(findings, entries, read.path, own)
+                fresh = baseline.new(findings, entries, read.path, folder)
                 accepted += len(findings) - len(fresh)
                 findings = fresh
             base = f"{place.rstrip('/')}/" if "://" in place else below(read.path)
@@ -155,15 +155,15 @@ def command(repos: tuple[str, ...], team: TeamOptions, options: CheckOptions) ->
             texts |= {base + path.removeprefix(below(read.path)): text for path, text in _texts(read).items()}
             if options.fix:
                 _fix(read, settings, release, only, write=options.write)
-            found += findings
+            reported += findings
     if options.write_baseline:
-        files.write(options.write_baseline, known.render(kept).encode())
+        files.write(options.write_baseline, baseline.render(kept).encode())
         console.echo(f"{counted(len(kept), 'finding')} accepted in {options.write_baseline}")
         return 0
-    report = Report(findings=tuple(found), models=models, accepted=accepted, texts=texts, colour=_colour())
+    report = Report(findings=tuple(reported), models=models, accepted=accepted, texts=texts, colour=_colour())
     if not options.fix:
         _echo(RENDERERS["json" if options.as_json else options.format](report))
-    return int(any(options.strict or finding.severity == "error" for finding in found))
+    return int(any(options.strict or finding.severity == "error" for finding in reported))
 
 
 def _spelt(place: str) -> str:
@@ -295,8 +295,8 @@ def _fix(
             console.patch(shown.encode("utf-8", "surrogateescape"))
     if write:
         fixes.write(changed)
-    what = "corrected" if write else "would change; write them with --fix --write"
-    console.echo(f"{counted(len(changed), 'file')} {what}", err=True)
+    action = "corrected" if write else "would change; write them with --fix --write"
+    console.echo(f"{counted(len(changed), 'file')} {action}", err=True)
 
 
 def _colour() -> bool:

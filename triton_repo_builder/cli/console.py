@@ -159,9 +159,9 @@ def note(text: str) -> None:
 def print_error(error: TrbError, label: str = "error", subject: str = "") -> None:
     """Print an error on stderr: its subject, place, message, kind and remedy."""
     places = "".join(f"{visible(place, lines=False)}: " for place in (subject, error.where) if place)
-    first, *more = error.message.split("\n", 1)
+    first, *details = error.message.split("\n", 1)
     kind = style(f" [{error.code.kind}]", dim=True)
-    rest = "".join(f"\n{line}" for line in more)
+    rest = "".join(f"\n{line}" for line in details)
     echo(style(f"{label}: ", fg="red", bold=True), places + first, kind, rest, err=True)
     if error.remedy:
         echo(style("  fix: ", fg="green"), error.remedy, err=True)

@@ -151,7 +151,7 @@ class Address(Server):
 
 
 def server_url(url: str | None) -> str:
-    """``url`` if there is one, else that of the only server in the background, else Triton's default."""
+    """``url`` if set, else the URL of the only server in the background, else Triton's default."""
     from triton_repo_builder.base.errors import Code, TrbError
     from triton_repo_builder.run.serve.background import registry
 

@@ -123,8 +123,8 @@ def run(
     if move is None:
         server = url if settled else None
         served = {"endpoint": name, "version": version, "changed": settled, "server": server}
-        again = f"{url} serves version {version} of {name} again"
-        text = again if settled else f"version {version} of {name} is already served"
+        restored = f"{url} serves version {version} of {name} again"
+        text = restored if settled else f"version {version} of {name} is already served"
         console.echo(json.dumps(served) if as_json else text)
         return
     if as_json:

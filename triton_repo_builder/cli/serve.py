@@ -130,15 +130,15 @@ def _shown(options: ServeOptions) -> Iterator[ServeOptions]:
 
     from triton_repo_builder.run.serve.background import log_follow
 
-    own = options.log_file is None
-    if own:
+    temporary = options.log_file is None
+    if temporary:
         held, name = tempfile.mkstemp(prefix="trb-", suffix=".log")
         os.close(held)
     file = options.log_file or Path(name)
     with log_follow.following(file, lambda text: console.echo(text, nl=False, err=True)):
         yield replace(options, log_file=file)
     # After a failure the message names it.
-    if own:
+    if temporary:
         file.unlink(missing_ok=True)
 
 

@@ -185,7 +185,7 @@ def _settle(
     from triton_repo_builder.measure.tune import write_back
 
     try:
-        made = write_back.changes(report, repository, TOML)
+        changes = write_back.changes(report, repository, TOML)
     except TrbError as error:
         if result.write:
             raise
@@ -195,15 +195,15 @@ def _settle(
     if endpoint != report.endpoint:
         console.note(f"have clients call {endpoint}: it is the variant that was chosen")
     if not result.as_json:
-        console.echo("".join(change.diff for change in made), nl=False)
-        if made and not result.write:
+        console.echo("".join(change.diff for change in changes), nl=False)
+        if changes and not result.write:
             console.echo("nothing was written; --write writes this")
-    if not result.write or not made:
+    if not result.write or not changes:
         return
-    with write_back.written(report, repository, made), engines.running(repository.path, engine) as server:
+    with write_back.written(report, repository, changes), engines.running(repository.path, engine) as server:
         _smoke(server.urls, engines.repository(repository.path, needed=True))
     if not result.as_json:
-        console.echo(f"wrote {', '.join(change.shown for change in made)}; trb smoke passes as before")
+        console.echo(f"wrote {', '.join(change.shown for change in changes)}; trb smoke passes as before")
         if not TOML.is_file() and endpoint == report.endpoint and report.default:
             values = write_back.options(report, {name: report.default.setting[name] for name in report.space})
             lines = ", ".join(f"{key} = {value!r}".replace("'", '"') for key, value in values.items())
