@@ -35,7 +35,7 @@ class DiscoveredModel:
     """An exported folder, or an ONNX file by itself."""
     name: str
     config: Path | None
-    """Its own trb.toml."""
+    """The model's own trb.toml."""
     root: Path
     """The folder below which it was found."""
 
@@ -102,8 +102,13 @@ def _below(root: Path, folder: Path, seen: set[Path]) -> list[DiscoveredModel]:
             if containment.within(folder, file.name)
         ]
     for inner in sorted(folder.iterdir()):
-        own = exported and inner.name == "onnx"
-        if inner.is_dir() and not inner.name.startswith(".") and not own and inner.resolve() not in seen:
+        weights_folder = exported and inner.name == "onnx"
+        if (
+            inner.is_dir()
+            and not inner.name.startswith(".")
+            and not weights_folder
+            and inner.resolve() not in seen
+        ):
             models += _below(root, inner, seen)
     return models
 
@@ -122,14 +127,14 @@ def options_for(
     discovered: DiscoveredModel, common: Mapping[str, Any], flags: Mapping[str, Any]
 ) -> BuildOptions:
     """Defaults, the common trb.toml, the model's own, then the flags that were given (not None)."""
-    own = read_toml(discovered.config) if discovered.config else {}
-    if "output" in own:
+    settings = read_toml(discovered.config) if discovered.config else {}
+    if "output" in settings:
         raise usage("output", f"cannot differ by model ({discovered.config})", "give --output once, for all")
     refuse_reach(
-        own, discovered.root, f"a model's own trb.toml ({discovered.config})", "give it once, for all"
+        settings, discovered.root, f"a model's own trb.toml ({discovered.config})", "give it once, for all"
     )
     base = {"model": discovered.model, "name": discovered.name, "share_tokenizer": True}
-    options = check(BuildOptions(**layered(base, common, own, flags)))
+    options = check(BuildOptions(**layered(base, common, settings, flags)))
     if options.precision != KEEP:
         remedy = "run trb optimize on that model, and build the folder that it writes"
         raise usage("precision", "does not apply to --all", remedy)

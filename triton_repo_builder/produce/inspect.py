@@ -35,9 +35,9 @@ class Inspection:
     problem: TrbError | None
 
 
-def inspect(path: Path, given: Given = reader.NOTHING) -> Inspection:
+def inspect(path: Path, named_files: Given = reader.NOTHING) -> Inspection:
     """Read the model's skeleton and the files beside it; no weight is touched. Raises ``TrbError``."""
-    src = reader.read_source(path, given)
+    src = reader.read_source(path, named_files)
     signature = src.signature
     problem: TrbError | None = None
     task, reason = "tensor", ""

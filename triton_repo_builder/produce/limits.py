@@ -1,4 +1,4 @@
-"""What Triton and its release cannot serve for any task."""
+"""Limits of Triton and its release, for every task."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def _kept(record: FileRecord, actual: FileRecord) -> FileRecord:
 
 
 def linked(state: State, folder: Path) -> dict[str, Piece]:
-    """The same state, held by ``folder``: it outlives the renaming of the files that it was read from."""
+    """Copy of a state whose files are kept in ``folder``, so that renaming the originals loses none."""
     held = {}
     for path, piece in state.items():
         if piece.source is not None:
@@ -96,10 +96,10 @@ def foreign(root: Path, models: Collection[str], recorded: Collection[str]) -> t
     return tuple(path for path in present if path not in recorded)
 
 
-def install(root: Path, before: State, after: State, own: Collection[str], manifest: Manifest) -> None:
+def install(root: Path, before: State, after: State, user_files: Collection[str], manifest: Manifest) -> None:
     """Go from ``before``, which is there, to ``after``: all of it or nothing.
 
-    ``own`` are the user's files in these folders. Raises ``TrbError`` DISK_FULL, OUTPUT_NOT_WRITABLE.
+    ``user_files`` are the user's files in these folders. Raises ``TrbError`` DISK_FULL, OUTPUT_NOT_WRITABLE.
     """
     old, new = _units(before), _units(after)
     changed = [unit for unit in sorted({*old, *new}) if old.get(unit) != new.get(unit)]
@@ -110,7 +110,7 @@ def install(root: Path, before: State, after: State, own: Collection[str], manif
         for path, piece in after.items():
             if _unit(path) in changed:
                 files.put(File(path=path, content=piece.content, source=piece.source), stage)
-        for path in own:
+        for path in user_files:
             if _unit(path) in changed:
                 files.keep(root / path, stage / path)
         (stage / MANIFEST).write_text(text, encoding="utf-8")
@@ -121,7 +121,7 @@ def install(root: Path, before: State, after: State, own: Collection[str], manif
 
 
 def _unit(path: str) -> str:
-    """What is renamed for this file: its version folder (or other folder of the model), or the file."""
+    """Entry to rename for this file: its version folder (or other folder of the model), or the file."""
     return "/".join(path.split("/")[:2])
 
 

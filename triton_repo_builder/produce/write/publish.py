@@ -110,12 +110,12 @@ def _publication(claims: Sequence[ownership.Claim], old: Manifest, output: Path)
     present = {path: file for claim in claims for path, file in claim.present.items()}
     recorded = {path: fact for claim in claims for path, fact in claim.recorded.items()}
     planned = {model for claim in claims for model in claim.build.models}
-    own = {name for claim in claims for name in claim.own}
+    owned = {name for claim in claims for name in claim.owned}
     # A tokenizer of its own that one build gives up may be one that another takes up.
     kept = {path for claim in claims for path in claim.kept if path not in new}
     described = {path: _record(file, recorded.get(path)) for path, file in new.items()}
     others = {
-        path: record for path, record in old.files.items() if path in kept or path.split("/")[0] not in own
+        path: record for path, record in old.files.items() if path in kept or path.split("/")[0] not in owned
     }
     entries = {claim.build.name: claim.build.entry for claim in claims}
     changes = Changes(
@@ -137,7 +137,7 @@ def _publication(claims: Sequence[ownership.Claim], old: Manifest, output: Path)
         output=output,
         files=tuple(new.values()),
         manifest=Manifest(endpoints={**old.endpoints, **entries}, files={**others, **described}).to_text(),
-        names=(*names, *sorted(own - planned), repository.MANIFEST),
+        names=(*names, *sorted(owned - planned), repository.MANIFEST),
         changes=changes,
         before=old,
     )
@@ -159,7 +159,7 @@ def _swapped(claims: Sequence[ownership.Claim], changes: Changes) -> tuple[str, 
     swapped: dict[str, None] = {}
     for claim in claims:
         names = list(reversed(claim.build.models))
-        if touched & {*names, *claim.own}:
+        if touched & {*names, *claim.owned}:
             kept = {name for name in claim.build.shared if name not in touched}
             swapped |= dict.fromkeys(name for name in names if name not in kept)
     return tuple(swapped)

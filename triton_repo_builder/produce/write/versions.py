@@ -53,9 +53,9 @@ def _entry(output: Path, name: str) -> EndpointEntry | None:
 
 
 def place(build: Built, output: Path, *, serve: bool, force: bool = False) -> Built:
-    """The build as it has to be written beside the endpoint's other versions; unchanged if there are none.
+    """The build as written beside the endpoint's other versions; unchanged if there are none.
 
-    A new version is served with ``serve``; one that was there stays what it was. Raises ``TrbError``.
+    A new version is served with ``serve``; an existing version keeps its state. Raises ``TrbError``.
     """
     old, version = _entry(output, build.name), build.version
     if old is None:
@@ -66,9 +66,9 @@ def place(build: Built, output: Path, *, serve: bool, force: bool = False) -> Bu
     served = old.served.version
     if not force:
         _check(build, old, output)
-    own = shared_of(build)
+    build_shared = shared_of(build)
     rest = tuple(file for file in build.files if is_versioned(file.path, version))
-    kept = {version: own}
+    kept = {version: build_shared}
     if served != version:
         kept[served] = stored(output, old.models, served) or current(output, old.models, served)
     now = version if (serve and version not in numbers) or served not in numbers else served
@@ -202,7 +202,7 @@ def current(root: Path, models: Iterable[str], version: int) -> dict[str, bytes]
 
 
 def serving(shared: Mapping[str, bytes], versions: Iterable[int]) -> dict[str, bytes]:
-    """The same files as they are in the models' folders while these versions are loaded."""
+    """Shared files as the models' folders hold them while these versions are loaded."""
     numbers = tuple(versions)
     return {
         path: _serving(content, numbers) if path.endswith(f"/{CONFIG}") else content
@@ -216,7 +216,7 @@ def _serving(config: bytes, versions: tuple[int, ...]) -> bytes:
 
 
 def _linked(new: Iterable[File], output: Path, version: int, served: int) -> Iterable[File]:
-    """Files that are those of the served version become links to them."""
+    """Files, with a link in place of each that equals the file of the served version."""
     recorded = (manifest.read(output) or Manifest()).files
     for file in new:
         model, _, rest = file.path.split("/", 2)

@@ -1,4 +1,4 @@
-"""What every engine offers: start a server on a repository, and a handle to the running server."""
+"""Interface of every engine: start a server on a repository, and a handle to the running server."""
 
 from __future__ import annotations
 

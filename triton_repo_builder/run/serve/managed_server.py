@@ -126,9 +126,9 @@ class ManagedServer(ABC):
 
     def what_to_do(self) -> str:
         """The remedy for a server that ended by itself; keeps the log."""
-        known = failure_causes.known_death(self.output())
+        remedy = failure_causes.known_death(self.output())
         where = f"the server's whole output is in {self.keep_log()}"
-        return f"{known}; {where}" if known else where
+        return f"{remedy}; {where}" if remedy else where
 
     def keep_log(self) -> Path:
         """Move the log out of the temporary folder, which is removed when the server stops."""

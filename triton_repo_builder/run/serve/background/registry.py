@@ -29,7 +29,7 @@ class Background:
     pid: int
     """The ``trb serve`` that looks after the server."""
     born: str
-    """Its start time as the kernel counts it: distinguishes it from a later process with the same id."""
+    """Start time as the kernel counts it: distinguishes the process from a later one with the same id."""
     name: str
     repository: str
     engine: str

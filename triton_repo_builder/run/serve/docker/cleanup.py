@@ -25,7 +25,7 @@ REPOSITORY = f"{TRB}.repository"
 OWNER = f"{TRB}.owner"
 """``machine/pid/start time`` of the ``trb`` that looks after it."""
 BUILD = f"{TRB}.build"
-"""The same, of the ``trb`` that built an image (docker/Dockerfile)."""
+"""``machine/pid/start time`` of the ``trb`` that built an image (docker/Dockerfile)."""
 STAGE = f"{TRB}.stage"
 """Marks what only a build makes, never an image that is served (docker/Dockerfile)."""
 NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")

@@ -18,7 +18,7 @@ TIMEOUT = 60
 
 
 def errors() -> tuple[type[Exception], ...]:
-    """Everything the docker package raises: its own errors, and those of its connection."""
+    """Errors that the docker package raises, including connection errors."""
     import requests
 
     import docker
@@ -225,7 +225,7 @@ def remote_host() -> str:
 
 
 def rootless(client: Any) -> bool:
-    """Whether user ids inside a container differ from those of the machine."""
+    """Whether user ids in a container differ from user ids on the machine."""
     options = client.info().get("SecurityOptions") or []
     return any(str(option).startswith(("name=rootless", "name=userns")) for option in options)
 

@@ -110,7 +110,7 @@ class ContainerServer(ManagedServer):
                 return
 
     def _follow(self) -> None:
-        """Write the container's output to the log as it comes."""
+        """Write the container's output to the log while it runs."""
         with suppress(*daemon.errors(), OSError), self._appended() as sink:
             for chunk in self._docker.logs(stream=True, follow=True):
                 sink.write(chunk)

@@ -167,11 +167,11 @@ def _environment(folder: Path) -> None:
     ]
     for name in ("lazy_imports", "source_only"):
         shutil.copyfile(Path(__file__).with_name(f"{name}.py"), packages / f"trb_{name}.py")
-    own = [str(PACKAGE / "runtime" / name) for name in OWN_MODELS]
+    runtimes = [str(PACKAGE / "runtime" / name) for name in OWN_MODELS]
     lines = ["import sys; sys.dont_write_bytecode = True"]
     trusted = [*dict.fromkeys([sys.base_prefix, sys.prefix, *places, str(folder.parent)])]
     lines += [f"import trb_source_only; trb_source_only.install({trusted!r})"]
-    lines += [f"import trb_lazy_imports; trb_lazy_imports.install({own!r})"]
+    lines += [f"import trb_lazy_imports; trb_lazy_imports.install({runtimes!r})"]
     lines += [f"import site; site.addsitedir({place!r})" for place in places]
     (packages / "trb.pth").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -190,10 +190,12 @@ def environment(install: Install, folder: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     named = {name: str(Path(kept[name]).absolute()) for name in FILE_VARIABLES if kept.get(name)}
     before = [os.environ["LD_LIBRARY_PATH"]] if os.environ.get("LD_LIBRARY_PATH") else []
-    own = str(Path(sys.executable).parent)
+    python_folder = str(Path(sys.executable).parent)
     return {
         **kept,
         **named,
         "LD_LIBRARY_PATH": os.pathsep.join([str(install.libpython), str(install.libraries), *before]),
-        "PATH": os.pathsep.join([str(folder / "python" / "bin"), own, os.environ.get("PATH", os.defpath)]),
+        "PATH": os.pathsep.join(
+            [str(folder / "python" / "bin"), python_folder, os.environ.get("PATH", os.defpath)]
+        ),
     }

@@ -17,10 +17,10 @@ BACKEND = 9
 UNUSED = frozenset({"numpy.fft", "numpy.ma", "numpy.polynomial", "numpy.random"})
 
 
-def install(own: list[str]) -> None:
-    """Make the imports lazy if this process runs a copy of one of the files ``own``."""
+def install(models: list[str]) -> None:
+    """Make the imports lazy if this process runs a copy of one of the files ``models``."""
     try:
-        if _content(_model()) in [_content(path.encode()) for path in own]:
+        if _content(_model()) in [_content(path.encode()) for path in models]:
             sys.meta_path.insert(0, _Finder)  # type: ignore[arg-type]  # a class with the one method serves
             sys.modules["asyncio"] = _Asyncio("asyncio")
     except (OSError, IndexError):

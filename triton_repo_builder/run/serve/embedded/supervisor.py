@@ -97,12 +97,12 @@ def run(grace: float, current: Path, argv: list[str], env: dict[str, str], log: 
         ended, status = os.waitpid(server, os.WNOHANG)
         if ended:
             break
-        asked = wake in events and not ASK.isdisjoint(os.read(wake, 64))
+        stopping = wake in events and not ASK.isdisjoint(os.read(wake, 64))
         if 0 in events and not os.read(0, 64):
             poll.unregister(0)
-            orphan = asked = True
+            orphan = stopping = True
         expired = deadline is not None and time.monotonic() >= deadline
-        if asked or expired:
+        if stopping or expired:
             regions |= mapped(server)
             os.kill(server, signal.SIGTERM if deadline is None else signal.SIGKILL)
             deadline = time.monotonic() + grace

@@ -54,14 +54,14 @@ def failures(
     answers: Mapping[str, str],
     index: Mapping[str, tuple[str, str]],
     log: str,
-    known: tuple[Failure, ...] = (),
+    earlier: tuple[Failure, ...] = (),
     ends: Mapping[str, str] | None = None,
 ) -> tuple[Failure, ...]:
     """Every model that failed, each with its own cause, without ensembles that only lack a step.
 
     ``ends``: how Python processes ended, which the server only calls "not healthy".
     """
-    failed = {failure.model: failure for failure in known}
+    failed = {failure.model: failure for failure in earlier}
     for name, text in _polls(log).items():
         failed.setdefault(name, _failure(repository, name, text))
     for name, (state, reason) in index.items():
@@ -115,7 +115,7 @@ def listed(failed: tuple[Failure, ...]) -> str:
 
 
 def known_death(log: str) -> str:
-    """What to do about an end of the server itself whose cause is known; empty for any other."""
+    """Remedy if the server itself ended from a cause recognized in its log; else empty."""
     return OVERLOADED if "boost::interprocess::lock_exception" in log else ""
 
 
@@ -180,9 +180,9 @@ def _failure(repository: Repository, name: str, text: str) -> Failure:
     model = repository.model(name)
     if model is not None and model.error is not None and "failed to poll" in first:
         first = f"config.pbtxt:{model.error}"
-    own = [
+    details = [
         line.strip()
         for line in rest.splitlines()
         if line.strip() and line.strip() != "At:" and "<frozen importlib" not in line
     ]
-    return Failure(model=name, cause=first.strip(), detail="\n".join(own))
+    return Failure(model=name, cause=first.strip(), detail="\n".join(details))

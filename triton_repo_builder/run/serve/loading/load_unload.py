@@ -48,7 +48,7 @@ class Server:
         return not self.pid or proc.exists(self.pid)
 
     def processes(self) -> StubProcesses:
-        """Its Python processes; none if its process is unknown."""
+        """Python processes of the server; none if the server's process is unknown."""
         # Paths as the server has them in the arguments of its stubs: not resolved.
         return StubProcesses(self.pid, str(self.repository.path))
 
@@ -266,7 +266,7 @@ def _check_known(server: Server, names: Sequence[str]) -> None:
 def require_explicit(server: Server) -> None:
     """Raise NOT_EXPLICIT unless the server loads models on request, before a file is changed.
 
-    One that polls would take up what lies in its folder meanwhile. It is asked to unload what nobody has.
+    A polling server would load the unfinished files. The check unloads a model that does not exist.
     """
     answer = HttpClient(server.base, 10).unload(_NOBODYS)
     admin_key.refuse_other(server.base, answer)

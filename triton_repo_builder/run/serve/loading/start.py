@@ -68,7 +68,7 @@ def _check_fetched(repo: Repository, chosen: Targets) -> None:
 
 
 def as_written(repo: Repository, options: ServeOptions) -> ServeOptions:
-    """Have the server take configurations as they stand, if ``trb`` wrote all of them.
+    """Keep the server from completing configurations, if ``trb`` wrote all of them.
 
     To complete one, tritonserver starts each Python model in a process that it then throws away.
     """
@@ -79,8 +79,8 @@ def as_written(repo: Repository, options: ServeOptions) -> ServeOptions:
 
 def with_response_cache(repo: Repository, chosen: Targets, options: ServeOptions) -> ServeOptions:
     """Give the server a cache of answers, if a model that it loads is to be cached: it has none by itself."""
-    wanted = [model for model in repo.models if model.name in chosen.members and model.config.cached]
-    if not wanted or any(option.startswith(CACHES) for option in options.extra):
+    cached = [model for model in repo.models if model.name in chosen.members and model.config.cached]
+    if not cached or any(option.startswith(CACHES) for option in options.extra):
         return options
     return replace(options, extra=(*options.extra, f"--cache-config=local,size={CACHE}"))
 

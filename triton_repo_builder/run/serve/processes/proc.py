@@ -87,9 +87,9 @@ def name(pid: int, proc: Path = PROC) -> str:
 
 def path(pid: int, named: str) -> Path:
     """A path that a process names, as this process reaches it: from that one's folder and mounts."""
-    own, other = PROC / "self", PROC / str(pid)
+    current, other = PROC / "self", PROC / str(pid)
     with suppress(OSError):
-        if (own / "ns" / "mnt").readlink() != (other / "ns" / "mnt").readlink():
+        if (current / "ns" / "mnt").readlink() != (other / "ns" / "mnt").readlink():
             return Path(f"{other / 'root'}{(other / 'cwd').readlink() / named}")
         return (other / "cwd").readlink() / named
     return Path(named)

@@ -42,7 +42,7 @@ class Stub:
 
     @property
     def place(self) -> tuple[str, str, str]:
-        """What one process at a time runs."""
+        """Model, version and instance, which one process at a time runs."""
         return self.model, self.version, self.instance
 
 
