@@ -1,4 +1,4 @@
-"""Findings that are known and accepted: a file of them, so that only new ones fail."""
+"""File of accepted findings, so that only new findings fail."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Known = Counter[tuple[str, str, str]]
 
 
 def render(findings: Sequence[Finding]) -> str:
-    """The file: one entry a finding, without lines, which move."""
+    """Text of the file: an entry for each finding, without line numbers, which change."""
     entries = sorted(_key(finding) for finding in findings)
     listed = [{"file": file, "code": code, "message": message} for file, code, message in entries]
     return json.dumps({KEY: listed}, indent=1) + "\n"

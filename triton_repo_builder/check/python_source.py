@@ -22,7 +22,7 @@ from triton_repo_builder.check.python_statements import (
 )
 
 LARGEST = 256 << 10
-"""Bytes of a file that is analysed: Python itself takes 20 s for 20,000 functions in one."""
+"""Limit of bytes to analyse: Python itself takes 20 s for a file with 20,000 functions."""
 CLASS = "TritonPythonModel"
 OF_CLASS = "auto_complete_config"
 """The method that the backend calls before there is an object."""
@@ -43,7 +43,7 @@ class PythonSource:
     line: int = 0
     column: int = 0
     deep: bool = False
-    """Whether the text is too deep or large for this parser, which says nothing of the server's."""
+    """Whether the text is too deep or large for this parser; the server's may still read it."""
 
     @cached_property
     def top(self) -> list[ast.stmt]:
@@ -52,7 +52,7 @@ class PythonSource:
 
     @property
     def binds_class(self) -> bool:
-        """Whether the module has the class after import; what is dynamic may bring anything."""
+        """Whether the module has the class after import; dynamic code may define anything."""
         if self._open:
             return True
         for node in reversed(self.tree.body if self.tree else []):
@@ -68,7 +68,7 @@ class PythonSource:
 
     @cached_property
     def _open(self) -> bool:
-        """Whether the class may come from what no statement at the top binds."""
+        """Whether the class may be bound by other code than a top-level statement."""
         for node in self._nodes:
             if isinstance(node, ast.Global) and CLASS in node.names:
                 return True
@@ -89,7 +89,7 @@ class PythonSource:
 
     @cached_property
     def model(self) -> ast.ClassDef | None:
-        """The class, where its methods are to be seen: not assigned, imported, inherited or changed."""
+        """The class if all methods are visible: not assigned, imported, inherited or changed."""
         classes = [node for node in self.top if isinstance(node, ast.ClassDef) and node.name == CLASS]
         model = classes[-1] if classes else None
         if self.tree is None or model is None or model.bases or model.keywords or self._open:
@@ -118,7 +118,7 @@ class PythonSource:
 
     @cached_property
     def _patched(self) -> frozenset[str]:
-        """Names of attributes that are set somewhere, on whatever object."""
+        """Names of attributes that some statement sets, on any object."""
         nodes = (node for node in self._nodes if isinstance(node, ast.Attribute))
         return frozenset(node.attr for node in nodes if not isinstance(node.ctx, ast.Load))
 
@@ -131,23 +131,23 @@ class PythonSource:
 
     @cached_property
     def extends_path(self) -> bool:
-        """Whether it names ``sys.path``, and so may import from folders of its own."""
+        """Whether it names ``sys.path`` and so may import from further folders."""
         attributes = (node.attr for node in self._nodes if isinstance(node, ast.Attribute))
         return any(name in ("path", "addsitedir") for name in attributes)
 
     def ending(self) -> ast.Raise | None:
-        """First ``raise`` that no import gets past, or no call of the methods before the first request."""
+        """First ``raise`` that always runs on import, or in the methods called before the first request."""
         methods = (self._run_by(name) for name in CALLED)
         ends = (_first_raise(nodes) for nodes in methods)
         return self.stop or next((end for end in ends if end), None)
 
     def mentions(self, part: str) -> bool:
-        """Whether some name or attribute of the module has that in it."""
+        """Whether a name or attribute of the module contains this text."""
         nodes = self._nodes
         return any(part in str(getattr(node, "attr", getattr(node, "id", ""))) for node in nodes)
 
     def method(self, name: str) -> ast.FunctionDef | None:
-        """A method of the class that is defined there, with no decorator but a static or class method's."""
+        """A method defined in the class, without decorators other than staticmethod and classmethod."""
         body = self.model.body if self.model else []
         same = [node for node in body if name in bindings([node]) or removes(node, name)]
         definition = same[-1] if same and name not in self._patched else None
@@ -190,7 +190,7 @@ class PythonSource:
         return self.tree is None or self.model is None or "auto_complete_config" in self.methods
 
     def imports(self) -> Iterator[tuple[str, int]]:
-        """Every module that is needed, with its line: at the top, and in methods, which run later."""
+        """Every required module with its line, at the top level and in methods, which run later."""
         for node in self._needing:
             yield from ((name, node.lineno) for name in modules(node))
 
@@ -208,7 +208,7 @@ class PythonSource:
 
     @cached_property
     def stop(self) -> ast.Raise | None:
-        """First ``raise`` at the top that no import gets past."""
+        """First ``raise`` at the top level that always runs on import."""
         return _first_raise(self._at_import)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Which modules a package brings, by its requirement: what pip installs has often another name."""
+"""Modules of a package, by its requirement: pip often installs a module of another name."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def meaning(code: str) -> str:
 
 
 def printable(text: str) -> str:
-    """A text on one line, in characters that every terminal and every file takes."""
+    """A text on one line, in characters that every terminal and file accepts."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in valid(text))

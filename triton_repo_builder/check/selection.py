@@ -1,4 +1,4 @@
-"""Which findings count: by code, by model, by a comment in config.pbtxt."""
+"""Selection of findings: by code, by model, by a comment in config.pbtxt."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _WORD = re.compile(r"(,?)[ \t]*([^\s,]+)")
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Codes, or patterns of codes (``onnx-*``), that are shown and that are not."""
+    """Codes, or patterns of codes (``onnx-*``), to show and to ignore."""
 
     select: tuple[str, ...] = ("*",)
     ignore: tuple[str, ...] = ()
     models: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Pattern of model names → what is ignored in them."""
+    """Pattern of model names → codes that are ignored in them."""
 
     def of(self, findings: Iterable[Finding], repository: Repository) -> list[Finding]:
         """The findings that are left."""
@@ -46,7 +46,7 @@ class Selection:
 
 
 def unknown(patterns: Iterable[str]) -> list[str]:
-    """The patterns that no code matches: misspelt ones, which would hide nothing, or everything."""
+    """Patterns that no code matches: misspelt ones would hide nothing, or everything."""
     return [
         pattern
         for pattern in patterns

@@ -44,9 +44,9 @@ class CheckSettings:
 
 
 def read(path: Path | None, *, named: bool = True) -> CheckSettings:
-    """The settings of a trb.toml; of a file without ``[check]``, and of none, the defaults. Raises USAGE.
+    """The settings of a trb.toml; defaults without a file or its ``[check]`` table. Raises USAGE.
 
-    One that the user has not ``named`` may be a stranger's: OUTSIDE_FOLDER if it reaches out of its folder.
+    A file that the user has not ``named`` is not trusted: OUTSIDE_FOLDER for paths outside of its folder.
     """
     if path is None:
         return CheckSettings()
@@ -144,7 +144,7 @@ def select(
 
 
 def check_selected(codes: Iterable[str], rules: Iterable[Policy]) -> None:
-    """Raise USAGE for a selected policy that there is not: nothing would be found."""
+    """Raise USAGE for a selected policy that does not exist: it would find nothing."""
     names = [f"{POLICY}{rule.name}" for rule in rules]
     for code in codes:
         if code.startswith(POLICY) and not any(fnmatchcase(name, code) for name in names):

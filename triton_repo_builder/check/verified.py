@@ -1,4 +1,4 @@
-"""A whole repository against its manifest, before anything is served from it: ``trb serve --verify``."""
+"""Comparison of a whole repository with its manifest, before it is served: ``trb serve --verify``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from triton_repo_builder.repository.importable import CACHE
 
 
 def check(repository: Repository) -> int:
-    """The number of files, each of which is as ``trb`` wrote it.
+    """Number of files, if all are as ``trb`` wrote them.
 
     Everything that ``trb check`` finds about the manifest is refused here, warnings too, and so is a model
     that the manifest does not know. Files outside of model folders (a README, git's own) are not served and

@@ -1,4 +1,4 @@
-"""A block a finding: file:line first for editors and grep, the line itself, a caret under the place."""
+"""A block for each finding: file:line first for editors and grep, the line, a caret under the place."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from triton_repo_builder.check.finding import Finding
 from triton_repo_builder.check.result import Report, printable
 
 STYLES = {"error": "1;31", "warning": "1;33", "place": "1", "code": "2", "fix": "32", "caret": "1;32"}
-"""ANSI's numbers."""
+"""ANSI color numbers."""
 
 
 def render(report: Report) -> str:
-    """For a person; in colour on a terminal."""
+    """Report for a person; in colour on a terminal."""
     accepted = f"; {counted(report.accepted, 'finding')} of the baseline not shown" if report.accepted else ""
     checked = f"{counted(report.models, 'model')} checked"
     if not report.findings:

@@ -27,7 +27,7 @@ class Parameter:
     """A parameter that a backend reads, and the values that it takes."""
 
     values: tuple[str, ...] = ()
-    """In capitals or not, unless ``exact``; empty for any text."""
+    """Accepted texts, in any case unless ``exact``; empty for any text."""
     number: str = ""
     """A pattern of the numbers that it takes, too."""
     exact: bool = False
@@ -35,7 +35,7 @@ class Parameter:
     """Whether the backend ignores any other value."""
     since: str = ""
     words: str = ""
-    """The backend's own, for another value."""
+    """The backend's message for any other value."""
 
 
 _BOOLEAN = Parameter(values=BOOLEANS, words="failed to convert '{value}' to boolean")
@@ -95,7 +95,7 @@ _MEANT = {
     ("pytorch", "INTER_OP_NUM_THREADS"): "INTER_OP_THREAD_COUNT",
     ("pytorch", "INTRA_OP_NUM_THREADS"): "INTRA_OP_THREAD_COUNT",
 }
-"""Older names, and those of other programs, in capitals."""
+"""Older names and names of other programs, in capitals."""
 _OF_THE_SERVER = ("coalesce-request-input", "execution-policy", "plugins", "version-compatible")
 """Options of the TensorRT backend on the server's command line."""
 

@@ -16,7 +16,7 @@ LONG_DELAY = 1_000_000
 
 
 def check(context: ModelContext) -> Iterator[Finding]:
-    """Everything the core refuses in batching, cache and instance_group, and what it accepts in silence."""
+    """Errors of the core in batching, cache and instance_group, and settings without effect."""
     if context.max_batch_size < 0:
         message = f"'max_batch_size' must be non-negative value for {context.name}"
         yield context.finding("max-batch-size", message, "max_batch_size")
@@ -146,7 +146,7 @@ def _instances(context: ModelContext) -> Iterator[Finding]:
 
 
 def _gpus(context: ModelContext, index: int, group: Mapping[str, Any], start: str) -> Iterator[Finding]:
-    """GPU numbers that no machine has, or not this one; KIND_AUTO falls back to the CPU."""
+    """GPU numbers that no machine has, or not the server; KIND_AUTO falls back to the CPU."""
     kind, listed, count = group.get("kind", "KIND_AUTO"), group.get("gpus", []), context.image.gpus
     if kind not in ("KIND_GPU", "KIND_AUTO"):
         return

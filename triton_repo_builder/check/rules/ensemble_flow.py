@@ -1,4 +1,4 @@
-"""Answers that come several times (decoupled models) on their way through an ensemble."""
+"""Streams of answers (decoupled models) in an ensemble."""
 
 from __future__ import annotations
 

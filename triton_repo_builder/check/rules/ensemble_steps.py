@@ -29,7 +29,7 @@ class Interface:
 
 
 def check(context: ModelContext) -> Iterator[Finding]:
-    """Everything that the server compares once the steps are loaded."""
+    """Comparisons that the server makes after it loads the steps."""
     if not context.ensemble:
         return
     steps = context.messages("ensemble_scheduling", "step")
@@ -142,7 +142,7 @@ def _compare(
 def _batch_axis(
     context: ModelContext, path: Sequence[str | int], name: str, first: Origin, second: Origin
 ) -> Iterator[Finding]:
-    """A step without a batch axis: the server takes away one row's, and refuses two rows."""
+    """A step without a batch axis: the server removes it for one row, and refuses two rows."""
     (model, _, rows), (other, tensor, other_rows) = first, second
     if context.max_batch_size > 1 and rows > 0 and other_rows == 0 and len(_full(first)) > len(tensor.dims):
         message = (

@@ -1,4 +1,4 @@
-"""Directories: what is a model, its name, its backend, its versions and their files."""
+"""Directories: models, their names, backends, versions and files."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ LFS = b"version https://git-lfs.github.com/spec/"
 
 
 def is_model(model: Model) -> bool:
-    """Whether a directory of the repository holds, or is meant to hold, a model."""
+    """Whether a directory of the repository holds (or is intended to hold) a model."""
     if model.text is not None:
         return True
     return not model.name.startswith(".") and bool(model.versions) and bool(backends.backend_of(model))
 
 
 def not_a_model(model: Model) -> Finding:
-    """Triton takes every directory for a model, so one that is none fails to load."""
+    """Directories without a model: Triton takes each for a model and fails to load it."""
     message = f"Could not determine backend for model '{model.name}' with no backend in model configuration"
     remedy = "add a config.pbtxt with its backend, or move it out of the repository" if model.versions else ""
     return report("not-a-model", str(model.path), message, remedy=remedy)
 
 
 def check(context: ModelContext) -> Iterator[Finding]:
-    """Everything about a model's directory but the content of its files."""
+    """Checks of a model's directory except the content of its files."""
     name = context.config.name
     if name and name != context.name:
         yield context.finding(
@@ -110,7 +110,7 @@ def _backend(context: ModelContext) -> Iterator[Finding]:
 
 
 def _spare(context: ModelContext, of_platform: str) -> str:
-    """Which of ``platform`` and ``backend`` does not fit the versions' files; empty if they do not say."""
+    """The field, ``platform`` or ``backend``, that does not fit the versions' files; empty if undecided."""
     suffixes = {Path(name).suffix: backend for name, backend in backends.FILES.items()}
     folders = [context.model.path / str(version) for version in context.selected]
     names = [entry.name for folder in folders if folder.is_dir() for entry in folder.iterdir()]
@@ -251,7 +251,7 @@ def _files(context: ModelContext) -> Iterator[Finding]:
 
 
 def _by_capability(context: ModelContext) -> Iterator[Finding]:
-    """Files for some GPUs: a server without such a GPU does not look for them."""
+    """Files for some GPUs: a server without such a GPU does not read them."""
     for key, name in backends.by_capability(context.model, context.backend).items():
         place = ("cc_model_filenames", Key(key))
         if not re.fullmatch(r"\d+\.\d+", key):

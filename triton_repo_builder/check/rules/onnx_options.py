@@ -78,7 +78,7 @@ _BOOLEANS = ("enable_mem_arena", "enable_mem_pattern")
 
 
 def check(context: ModelContext) -> Iterator[Finding]:
-    """Everything of these fields.
+    """All checks of these fields.
 
     Parameters whose text the backend converts; it reads ``2x`` as 2 and ignores what it does not know.
     """
@@ -113,7 +113,7 @@ def check(context: ModelContext) -> Iterator[Finding]:
 
 
 def _ignored(context: ModelContext) -> Iterator[Finding]:
-    """Parameters that look like one of the backend's: it reads none of them, and says nothing."""
+    """Parameters that resemble one of the backend's: it ignores them silently."""
     for key in context.config.parameters:
         if key in KNOWN:
             continue

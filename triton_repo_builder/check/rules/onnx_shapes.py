@@ -18,7 +18,7 @@ from triton_repo_builder.runtime.onnxruntime_backend import ort_rules
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """One tensor as config.pbtxt and as the graph have it."""
+    """One tensor in config.pbtxt and in the graph."""
 
     context: ModelContext
     graph: ModelSignature
@@ -52,12 +52,12 @@ class Pair:
 
     @property
     def full(self) -> list[int]:
-        """The shape that the model gets: with the batch axis."""
+        """The shape that the model receives, with the batch axis."""
         return [-1, *self.config_dims] if self.rows > 0 else self.config_dims
 
     @property
     def known(self) -> bool:
-        """Whether the shape is what ONNX Runtime has, not only what can be inferred without it."""
+        """Whether the shape is certain to be ONNX Runtime's own inference result."""
         foreign = any(domain != "ai.onnx" for domain, _ in self.graph.opsets)
         return self.role == "input" or self.graph.exact_outputs or not foreign
 
@@ -110,5 +110,5 @@ def _compare(pair: Pair) -> Iterator[Finding]:
 
 
 def _scattered(pair: Pair) -> bool:
-    """Whether a batch_output cuts the tensor into pieces, so that the graph's shape is not the answer's."""
+    """Whether a batch_output splits the tensor, so that the answer has another shape than the graph."""
     return pair.spec.name in pair.context.scattered

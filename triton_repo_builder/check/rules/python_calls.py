@@ -16,7 +16,7 @@ from triton_repo_builder.check.python_statements import leaves
 _PROPERTIES = ("name", "data_type", "dims", "optional")
 _LISTS = (ast.List, ast.ListComp, ast.Tuple, ast.Dict)
 _SENDER = "sender"
-"""In the name of whatever gets an answer out of a model that returns none."""
+"""Part of the names through which a model answers without returning a value."""
 
 
 def check(context: ModelContext, file: Path, source: PythonSource) -> Iterator[Finding]:
@@ -113,7 +113,7 @@ def _policy(context: ModelContext, value: dict[str, Any]) -> str:
 
 
 def _tensor(context: ModelContext, kind: str, value: dict[str, Any], declared: list[dict[str, Any]]) -> str:
-    """Why a tensor cannot be added to those that are there, by a function that compares field by field."""
+    """Reason why a tensor cannot be added to the declared ones, compared field by field."""
     properties = _PROPERTIES if kind == "input" else _PROPERTIES[:-1]
     of = f"in auto-complete-config function for model '{context.name}'"
     name = value.get("name", "")
@@ -145,7 +145,7 @@ def _returns_lists(execute: ast.FunctionDef) -> bool:
 
 
 def _loses_responses(execute: ast.FunctionDef) -> bool:
-    """Whether it makes responses and returns nothing."""
+    """Whether the method creates responses but returns nothing."""
     inner = [*own_nodes(execute.body)]
     values = [node.value for node in inner if isinstance(node, ast.Return) and node.value]
     calls = [node.func for node in inner if isinstance(node, ast.Call)]
@@ -155,7 +155,7 @@ def _loses_responses(execute: ast.FunctionDef) -> bool:
 
 
 def _is_list(value: ast.expr | None, nodes: list[ast.AST]) -> bool:
-    """Whether a value is a list for sure: written there, or in the one statement that binds its name."""
+    """Whether a value is certainly a list: a literal, or a name bound once to one."""
     if isinstance(value, _LISTS):
         return True
     name = named(value) if value else ""

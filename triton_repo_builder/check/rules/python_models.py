@@ -85,7 +85,7 @@ def _shell(context: ModelContext) -> Iterator[Finding]:
 
 
 def _other_files(context: ModelContext) -> Iterator[Finding]:
-    """Bash takes a path with ``*``, ``?`` or ``[`` for a pattern, and puts what it matches in its place.
+    """Paths with ``*``, ``?`` or ``[``: bash replaces such a pattern by the paths that match.
 
     Seen on 24.10: ``m[1]`` beside ``m1`` serves the file of ``m1``; ``m*`` beside ``mx`` hangs the server.
     """
@@ -206,7 +206,7 @@ def _methods(context: ModelContext, file: Path, source: PythonSource) -> Iterato
 
 
 def _imports(context: ModelContext, file: Path, sources: Mapping[Path, PythonSource]) -> Iterator[Finding]:
-    """Modules beside the model's file: that they parse and lead to modules that exist."""
+    """Checks that modules beside the model's file parse and import modules that exist."""
     needed = helpers.at_once(file, sources, "execute")
     for module, inner in sources.items():
         if inner.tree is None and not inner.deep:
@@ -254,7 +254,7 @@ def _local(context: ModelContext, file: Path, source: PythonSource) -> dict[Path
 
 
 def _standard(python: str) -> frozenset[str]:
-    """The modules of that version of Python; this one's otherwise."""
+    """Standard modules of that version of Python: this interpreter's, corrected by the tables."""
     major, _, minor = python.partition(".")
     version = (int(major), int(minor))
     lacking = {name for name, first in _SINCE.items() if version < first}
@@ -288,7 +288,7 @@ def _relative(context: ModelContext, file: Path, source: PythonSource, *, certai
 
 
 def _older(context: ModelContext) -> bool:
-    """Whether this interpreter may not know what the server's does."""
+    """Whether this interpreter is older than the server's."""
     return sys.version_info[:2] < tuple(int(part) for part in context.release.python.split("."))
 
 

@@ -18,7 +18,7 @@ _CORRELATION = "CONTROL_SEQUENCE_CORRID"
 _VALUES = ("int32_false_true", "fp32_false_true", "bool_false_true")
 _IDS = ("TYPE_UINT64", "TYPE_INT64", "TYPE_UINT32", "TYPE_INT32", "TYPE_STRING")
 LARGEST_STATE = 2**40
-"""Bytes. The server asks for all of it at once, and dies if it does not get it."""
+"""Limit in bytes. The server allocates all of it at once, and crashes if that fails."""
 
 
 def check(context: ModelContext) -> Iterator[Finding]:

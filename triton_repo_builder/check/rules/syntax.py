@@ -1,4 +1,4 @@
-"""The text of config.pbtxt: why it does not parse, what people usually meant; comments that hide nothing."""
+"""Text of config.pbtxt: parse errors, the likely intention, and comments that ignore nothing."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def finding(model: Model) -> Finding:
 
 
 def check(context: ModelContext) -> Iterator[Finding]:
-    """Comments that ignore a code which no finding has."""
+    """Comments that ignore a code without findings."""
     for entry in comments(context.document.text):
         if unknown([entry.code]):
             near = closest(entry.code)

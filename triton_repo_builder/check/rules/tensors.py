@@ -1,4 +1,4 @@
-"""Inputs and outputs by the rules of the core, which hold for any backend."""
+"""Inputs and outputs by the rules of the core, for any backend."""
 
 from __future__ import annotations
 

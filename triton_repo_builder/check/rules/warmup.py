@@ -13,7 +13,7 @@ from triton_repo_builder.check.context import ModelContext, report
 from triton_repo_builder.check.finding import Finding, Severity
 
 LARGEST = 2**36
-"""Bytes of one input: 64 GiB, of which nothing is left of most machines."""
+"""Limit in bytes for one input: 64 GiB, more than the memory of most machines."""
 _STRINGS = "write 4 bytes with each string's length, little-endian, before its bytes"
 
 
