@@ -30,7 +30,7 @@ CONFIG = Path("trb.toml")
 
 @dataclass(frozen=True, kw_only=True)
 class TeamOptions:
-    """Options that the [check] table of a trb.toml can have, too."""
+    """Options that the [check] table of a trb.toml also accepts."""
 
     triton_release: str | None = option(
         None,
@@ -167,7 +167,7 @@ def command(repos: tuple[str, ...], team: TeamOptions, options: CheckOptions) ->
 
 
 def _spelt(place: str) -> str:
-    """The name of a repository in a baseline: one for all ways to write it from the same folder."""
+    """Name of a repository in a baseline: equal for all spellings from the same folder."""
     return place.rstrip("/") if "://" in place else os.path.normpath(place)
 
 
@@ -191,7 +191,7 @@ def _refuse(repos: tuple[str, ...], options: CheckOptions) -> None:
 
 
 def _settings(team: TeamOptions) -> CheckSettings:
-    """Settings of trb.toml, overridden by the flags; what is ignored adds up."""
+    """Settings of trb.toml, overridden by the flags; ignored codes add up."""
     from triton_repo_builder.check import settings
 
     file = team.config or (CONFIG if CONFIG.exists() else None)
@@ -217,13 +217,13 @@ def _settings(team: TeamOptions) -> CheckSettings:
 
 
 def _split(texts: tuple[str, ...]) -> tuple[str, ...]:
-    """The names of an option that may be repeated, each time with several."""
+    """Names of an option that may be repeated, each time with several names."""
     return tuple(part.strip() for names in texts for part in names.split(",") if part.strip())
 
 
 @contextlib.contextmanager
 def _opened(place: str) -> Iterator[Repository]:
-    """A folder, or a repository in a store for as long as it is checked."""
+    """The repository in a folder, or in a store for the duration of the check."""
     from triton_repo_builder import repository
     from triton_repo_builder.check import backends
 
@@ -277,7 +277,7 @@ def _texts(read: Repository) -> dict[str, str]:
 def _fix(
     read: Repository, settings: CheckSettings, release: Release, only: set[str] | None, *, write: bool
 ) -> None:
-    """Print what would change; write it if asked to."""
+    """Print the corrections; write them with ``write``."""
     from triton_repo_builder import check
     from triton_repo_builder.check import fixes
 
@@ -304,5 +304,5 @@ def _colour() -> bool:
 
 
 def _echo(text: str) -> None:
-    """Print a report, whose names are ``printable`` and whose colours are ours."""
+    """Print a report, with ``printable`` names and our own colours."""
     console.echo(console.Styled(text.encode("utf-8", "backslashreplace").decode("utf-8")))

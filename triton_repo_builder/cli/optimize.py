@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 SPARSE = 0.05
-"""Share of zeros among the weights that somebody must have made on purpose."""
+"""Share of zeros among the weights above which they are taken as intended."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class ModelOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ResultOptions:
-    """Where the result goes."""
+    """Destination of the result."""
 
     output: Path = field(
         metadata=declare(FilePath(), Topic.OUTPUT, "Folder to write; it must not exist.", also=("-o",))

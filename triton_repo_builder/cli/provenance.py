@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedServer(Server):
-    """A running server, whose models are asked for."""
+    """A running server, with the models to query."""
 
     url: str | None = option(
         None, Text(), Topic.RUNNING, "Ask this running server; with REPO compare the two."

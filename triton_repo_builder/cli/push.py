@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class PushOptions:
-    """Pushing, or what is done at the URL instead."""
+    """Options of pushing, and of other actions at the URL."""
 
     force: bool = option(False, Switch(), Topic.REPOSITORY, "Push despite errors of trb check.")
     key_file: Path | None = option(
@@ -43,7 +43,7 @@ class PushOptions:
     as_json: bool = option(False, Switch(), Topic.OUTPUT, "Print the result as JSON.", flag="--json")
 
     def checked(self) -> PushOptions:
-        """The options. Raises ``UsageError`` for those that do not belong together."""
+        """The options. Raises ``UsageError`` for incompatible ones."""
         if self.list and self.prune:
             raise click.UsageError("--list and --prune are two different things: use one of them.")
         if self.prune != (self.keep is not None):
@@ -102,7 +102,7 @@ def command(url: str, repo: Path | None, options: PushOptions) -> int:
 
 
 def _check_combination(repo: Path | None, options: PushOptions) -> None:
-    """Raise ``UsageError`` for what has no meaning without a push."""
+    """Raise ``UsageError`` for options that need a push."""
     pushing = {
         "REPO": repo is not None,
         "--force": options.force,

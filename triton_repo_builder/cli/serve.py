@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessOptions:
-    """How the command itself runs."""
+    """Options of the process itself."""
 
     admin_key: Path | None = option(
         None,
@@ -236,7 +236,7 @@ def _entry(about: dict[str, Any], started: float) -> Any:
 
 
 def _update(file: Path, kept: KeptServer) -> None:
-    """Have the entry name the process, container and log of a server that was started again."""
+    """Update the entry with the process, container and log of a restarted server."""
     from triton_repo_builder.run.serve.background import registry
 
     entry, server = registry.read(file), kept.server

@@ -72,7 +72,7 @@ def _restarted(server: Background) -> str:
 
 
 def _loaded(server: Background) -> tuple[list[str], int]:
-    """Names of the endpoints that answer now, and how many the repository has."""
+    """Names of the ready endpoints, and the number of endpoints in the repository."""
     from triton_repo_builder import repository
     from triton_repo_builder.base.errors import TrbError
     from triton_repo_builder.repository import composition

@@ -31,7 +31,7 @@ TOML = Path("trb.toml")
 
 @dataclass(frozen=True, kw_only=True)
 class TuneAddress(Address):
-    """A server that runs already, whose models are loaded with other settings."""
+    """A running server, on which models are loaded with other settings."""
 
     url: str | None = option(
         None,
@@ -113,7 +113,7 @@ def command(
 
 @contextmanager
 def _folder(output: Path | None) -> Iterator[None]:
-    """The folder of the search, which no other run uses meanwhile."""
+    """The folder of the search, locked against other runs."""
     from triton_repo_builder.measure.tune import output as outputs
     from triton_repo_builder.repository.journal import staging
 
@@ -126,7 +126,7 @@ def _folder(output: Path | None) -> Iterator[None]:
 
 
 def _show(report: Report, output: Path | None, *, as_json: bool, quiet: bool = False) -> None:
-    """The report in its folder, and on standard output unless an error is to follow there as JSON."""
+    """Write the report to its folder, and print it unless an error follows as JSON."""
     from triton_repo_builder.measure.tune import output as outputs
 
     if as_json:
@@ -162,7 +162,7 @@ def _progress() -> Iterator[Callable[[str, int, int], None]]:
 
 
 def _smoke(urls: Urls, repository: Repository | None) -> None:
-    """Raise ``TrbError`` FAILED_CHECKS if the endpoints do not answer as they should."""
+    """Raise ``TrbError`` FAILED_CHECKS if the endpoints answer wrongly."""
     from triton_repo_builder.base.errors import Code, TrbError
     from triton_repo_builder.run import smoke
 
@@ -180,7 +180,7 @@ def _smoke(urls: Urls, repository: Repository | None) -> None:
 def _settle(
     report: Report, repository: Repository, engine: engines.EngineOptions, result: ResultOptions
 ) -> None:
-    """Show what would change; with ``--write`` write it, and put it back if smoke does not pass."""
+    """Print the changes; with ``--write`` write them, and roll them back if smoke fails."""
     from triton_repo_builder.base.errors import TrbError
     from triton_repo_builder.measure.tune import write_back
 

@@ -22,14 +22,14 @@ from triton_repo_builder.produce.write.publish import Publication
 
 TOML = "trb.toml"
 DESCRIBES = ("config.json", "tokenizer.json")
-"""Beside an ONNX file, these make the folder one exported model."""
+"""Files that, beside an ONNX file, mark the folder as one exported model."""
 ONE_MODEL = ("name", "model")
 """Options that only the trb.toml of one model may set."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DiscoveredModel:
-    """A model below the folder, and what its endpoint is called by default."""
+    """A model below the folder, and the default name of its endpoint."""
 
     model: Path
     """An exported folder, or an ONNX file by itself."""
@@ -42,7 +42,7 @@ class DiscoveredModel:
 
 @dataclass(frozen=True, kw_only=True)
 class Failed:
-    """A model that was not built, and why."""
+    """A model that was not built, with the error."""
 
     name: str
     model: Path
@@ -114,7 +114,7 @@ def _below(root: Path, folder: Path, seen: set[Path]) -> list[DiscoveredModel]:
 
 
 def _name(root: Path, place: Path) -> str:
-    """A name from the whole path below the root: no neighbour changes it; empty for the root itself."""
+    """Name from the path below the root, whatever other models exist; empty for the root itself."""
     parts = source.without_commits(place.relative_to(root).parts)
     names = [
         part.removeprefix(source.CACHED).replace("--", "_") if part.startswith(source.CACHED) else part

@@ -20,7 +20,7 @@ from triton_repo_builder.repository.journal import staging, swap
 from triton_repo_builder.repository.manifest import FileRecord
 
 SMALL = 1_000_000
-"""Bytes up to which a file is copied: a link would change with an edit of the other name."""
+"""Limit in bytes for copying a file: a hard link would change with an edit of the other name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,16 +39,16 @@ class Piece:
 
     @property
     def bytes(self) -> bytes:
-        """The content, read if need be."""
+        """The content, read from the file if necessary."""
         return files.read(self.source) if self.source else self.content
 
 
 State = Mapping[str, Piece]
-"""By the path in the repository."""
+"""Files by their path in the repository."""
 
 
 def read(root: Path, records: Mapping[str, FileRecord]) -> dict[str, Piece]:
-    """The recorded files that are there, as they are; each is read for its digest."""
+    """The recorded files that exist, with their actual digests."""
     state = {}
     for path, record in records.items():
         file = root / path
@@ -86,7 +86,7 @@ def digests(state: State) -> dict[str, str]:
 
 
 def below(state: State, models: Collection[str]) -> dict[str, Piece]:
-    """The part of a state in these model folders."""
+    """The files of a state in these model folders."""
     return {path: piece for path, piece in state.items() if path.split("/")[0] in models}
 
 
@@ -97,7 +97,7 @@ def foreign(root: Path, models: Collection[str], recorded: Collection[str]) -> t
 
 
 def install(root: Path, before: State, after: State, user_files: Collection[str], manifest: Manifest) -> None:
-    """Go from ``before``, which is there, to ``after``: all of it or nothing.
+    """Replace the current state ``before`` by ``after``, completely or not at all.
 
     ``user_files`` are the user's files in these folders. Raises ``TrbError`` DISK_FULL, OUTPUT_NOT_WRITABLE.
     """

@@ -1,4 +1,4 @@
-"""Which directories of a repository belong to which endpoint, and what in them is the user's."""
+"""Ownership of a repository's directories by endpoints, and of the files in them by the user."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def previous(output: Path) -> Manifest:
 
 
 def _check_unique(build: BuiltEndpoint, owners: Mapping[str, str]) -> None:
-    """Two endpoints of one run may share a tokenizer model, and no other directory."""
+    """Refuse two endpoints of one run that share a directory other than a tokenizer model."""
     for model in build.models:
         if model in owners and model not in build.shared:
             raise TrbError(
@@ -103,7 +103,7 @@ def _check_unique(build: BuiltEndpoint, owners: Mapping[str, str]) -> None:
 
 
 def _check_ours(build: BuiltEndpoint, old: Manifest, owned: set[str], output: Path) -> None:
-    """No directory that the build replaces may belong to another endpoint or to the user."""
+    """Refuse to replace a directory of another endpoint or of the user."""
     for model in build.models:
         if model in owned or not (output / model).exists():
             continue
@@ -205,7 +205,7 @@ def _keep(path: str, recorded: Mapping[str, FileRecord], version: int, planned: 
 
 
 def same(record: FileRecord, old: FileRecord | None, file: Path) -> bool:
-    """Whether the file has the recorded bytes; ``old`` is what the manifest has of the file until now."""
+    """Whether the file has the recorded bytes; ``old`` is the manifest's current record."""
     if not file.is_file() or (old is not None and record.sha256 != old.sha256):
         return False
     return file.stat().st_size == record.bytes and files.hash_file(file) == record.sha256

@@ -134,7 +134,7 @@ def configured() -> bool:
 
 @contextmanager
 def explained_errors() -> Iterator[None]:
-    """Turn errors of the docker package that nothing below explains into a ``TrbError``."""
+    """Turn other errors of the docker package into a ``TrbError``."""
     kinds = errors()  # before: an interrupt of its first import would be hidden by a second one below
     try:
         yield
@@ -152,7 +152,7 @@ def explained_errors() -> Iterator[None]:
 
 
 def unreachable(error: Exception) -> TrbError:
-    """Why the daemon cannot be used, and what to do."""
+    """Error for a daemon that cannot be used, with a remedy."""
     text = str(error)
     if "Permission denied" in text or "PermissionError" in text:
         message, remedy = (
@@ -181,7 +181,7 @@ def unreachable(error: Exception) -> TrbError:
 
 
 def gone() -> TrbError:
-    """The daemon stopped answering during the work."""
+    """Error for a daemon that stopped answering during the work."""
     return TrbError(
         Code.SERVER_DIED,
         "the Docker daemon stopped answering, and the server is lost with it",
@@ -231,5 +231,5 @@ def rootless(client: Any) -> bool:
 
 
 def _short(text: str) -> str:
-    """An error of urllib3 names its cause last."""
+    """Cause of a urllib3 error, which comes last in its text."""
     return text.rsplit("): ", 1)[-1].strip("()'\" ") or text

@@ -23,7 +23,7 @@ from triton_repo_builder.base.errors import Code, TrbError
 INSTALL = "pip install 'triton_repo_builder[embedded]' (Linux x86-64, glibc 2.35 or newer)"
 PACKAGE = Path(__file__).resolve().parents[3]
 OWN_MODELS = ("onnxruntime_backend/model.py", "tokenizer.py", "postprocess.py", "image.py", "audio.py")
-"""Each ``model.py`` that trb writes, in ``runtime/``: what its process imports is known."""
+"""Each ``model.py`` that trb writes, in ``runtime/``: the imports of its process are fixed."""
 FILE_VARIABLES = (
     "AWS_CONFIG_FILE",
     "AWS_SHARED_CREDENTIALS_FILE",
@@ -41,7 +41,7 @@ class Install:
     libraries: Path
     stub: Path
     libpython: Path
-    """Folder of the shared libpython of this very interpreter."""
+    """Folder of the shared libpython of this interpreter."""
 
     @property
     def binary(self) -> Path:
@@ -78,7 +78,7 @@ def find() -> Install:
 
 
 def description() -> str:
-    """Which server and ONNX Runtime this is: not the ONNX Runtime of the release's image."""
+    """Text about the server and its ONNX Runtime, which is not the one of the release's image."""
     onnxruntime = _version("onnxruntime-gpu") or _version("onnxruntime") or "unknown"
     release = releases.default()
     return (
@@ -149,11 +149,11 @@ def assemble(install: Install, folder: Path) -> None:
 
 
 def _environment(folder: Path) -> None:
-    """A virtual environment that sees what this interpreter sees, but writes no bytecode.
+    """A virtual environment with the packages of this interpreter that writes no bytecode.
 
     Stubs for Python 3.11 and newer ignore PYTHONDONTWRITEBYTECODE and would write ``__pycache__`` into the
     user's repository. They do follow the first ``python3`` on PATH, and with it run the ``.pth`` files of its
-    site-packages, so the setting goes there. So does what spares memory in the processes of our own models.
+    site-packages, so the setting goes there. A hook there saves memory for our own models.
     """
     (folder / "bin").mkdir(parents=True)
     for name in ("python3", "python"):
@@ -184,7 +184,7 @@ def _dist_packages() -> list[str]:
 def environment(install: Install, folder: Path) -> dict[str, str]:
     """The server's environment variables.
 
-    Paths of files stay the user's although the server has a current folder of its own. Without PYTHONPATH:
+    Paths of files remain valid although the server has its own current folder. Without PYTHONPATH:
     stubs for Python 3.11 and newer ignore it, and in 3.10 an empty entry would name that folder.
     """
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}

@@ -60,7 +60,7 @@ def place() -> str:
 
 
 def tell(text: str) -> None:
-    """Print a line to a ``trb`` that may be gone."""
+    """Print a line for ``trb``, which may be gone."""
     with contextlib.suppress(BrokenPipeError):
         os.write(1, os.fsencode(text) + b"\n")
 
@@ -77,7 +77,7 @@ def ordered() -> bytes:
 
 
 def run(grace: float, current: Path, argv: list[str], env: dict[str, str], log: str) -> tuple[bool, int]:
-    """Run the server until it ends or is stopped; whether ``trb`` ended first, and the exit code."""
+    """Run the server until it ends or is stopped; return whether ``trb`` ended first, and the exit code."""
     wake, ring = os.pipe()
     os.set_blocking(ring, False)
     signal.set_wakeup_fd(ring)
@@ -135,7 +135,7 @@ def start(current: Path, argv: list[str], env: dict[str, str], log: str) -> int:
 
 
 def clean(group: int, regions: set[str]) -> None:
-    """Kill what the server left of its process group, and remove the shared memory of all of them.
+    """Kill the remaining processes of the server's group, and remove the shared memory of all.
 
     Stubs that outlive their server would notice and end within seconds, but not one that hangs.
     """

@@ -1,4 +1,4 @@
-"""The cause of a failed load, from the answer, the repository index or the log, and what to do about it."""
+"""Cause of a failed load, from the answer, the repository index or the log, and its remedy."""
 
 from __future__ import annotations
 
@@ -82,13 +82,13 @@ def failures(
 
 
 def with_end(cause: str, model: str, ends: Mapping[str, str]) -> str:
-    """How the Python process of the model ended, if the server only says that it did; else the cause."""
+    """The exit of the model's Python process, if the server reports no cause; else the cause."""
     end = ends.get(model) or ends.get("")
     return f"its Python process ended while loading ({end})" if end and UNHEALTHY.search(cause) else cause
 
 
 def warmups(log: str) -> tuple[Failure, ...]:
-    """Models whose warm-up failed: the server may have died of that before it could answer."""
+    """Models whose warm-up failed: that may have ended the server before it could answer."""
     causes = {match[1]: match[2] for match in map(WARMUP.match, log.splitlines()) if match}
     return tuple(
         Failure(model=name, cause=f"its warm-up failed, and tritonserver died of that: {text}")
@@ -97,7 +97,7 @@ def warmups(log: str) -> tuple[Failure, ...]:
 
 
 def remedy(failed: Sequence[Failure], default: str) -> str:
-    """One remedy for all of these; ``default`` for causes that need no other."""
+    """One remedy for all failures; ``default`` for causes without a remedy of their own."""
     return "; ".join(dict.fromkeys(_remedy(failure.cause) or default for failure in failed))
 
 
