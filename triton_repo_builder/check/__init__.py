@@ -1,4 +1,4 @@
-"""``trb check``: read a repository as the server would, and report all that it would refuse."""
+"""``trb check``: read a repository as the server would, and report everything that it would refuse."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from triton_repo_builder.repository import CONFIG, MANIFEST, Model, Repository
 
 
 class Rule(Protocol):
-    """Everything that is checked of one topic."""
+    """All checks of one topic."""
 
     def __call__(self, context: ModelContext, /) -> Iterator[Finding]:
         """The findings on a model whose config.pbtxt parses."""
@@ -69,15 +69,14 @@ def check(
 ) -> list[Finding]:
     """Every finding, by file and line; reads graphs but no weights, starts nothing.
 
-    With ``only`` the findings on these entries of the repository and on none else; what they need of others
-    is read.
+    With ``only``, findings on these entries of the repository alone; entries that they depend on are read.
     """
     repo = RepositoryContext(repository=repository, release=release, image=image)
     names = {model.name for model in repository.models}
     pipes = {str(pipe) for pipe in repository.pipes}
-    found = [finding for finding in _all(repo, policies, only) if finding.where not in pipes]
-    found += entries.pipes(repository)
-    placed = [finding.found_in(repository.path, names) for finding in found]
+    findings = [finding for finding in _all(repo, policies, only) if finding.where not in pipes]
+    findings += entries.pipes(repository)
+    placed = [finding.found_in(repository.path, names) for finding in findings]
 
     def counts(finding: Finding) -> bool:
         """A manifest that has changed may be wrong about models that have not."""
@@ -90,9 +89,9 @@ def check(
 def refuse_errors(
     repository: Repository, undone: str, remedy: str, *, force: bool = False
 ) -> tuple[str, ...]:
-    """Raise ``TrbError`` FAILED_CHECKS for what the release that it was built for refuses, and altered files.
+    """Raise ``TrbError`` FAILED_CHECKS for altered files and for errors on the release that it was built for.
 
-    With ``force`` that is accepted; returns a line for each error.
+    With ``force``, return a line for each error instead.
     """
     entries = repository.manifest.endpoints.values() if repository.manifest else ()
     built_for = sorted({entry.served.triton_release for entry in entries if entry.served.triton_release})

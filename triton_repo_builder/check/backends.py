@@ -23,12 +23,12 @@ FILES = {
     "model.py": "python",
 }
 STOCK = frozenset({"dali", "fil", "onnxruntime", "openvino", "python", "pytorch", "tensorflow", "tensorrt"})
-"""The backends of the py3 image that read a model file; of the others it has identity, repeat, square."""
+"""Backends of the py3 image that read a model file. It also has identity, repeat and square."""
 _GONE = {"tensorflow": "25.03"}
 """The first release whose image lacks a backend."""
 TOYS = frozenset({"identity", "repeat", "square"})
 NEVER_COMPLETING = TOYS | {"ensemble", "fil", "pytorch"}
-"""Backends that serve a configuration as it stands; DALI, TensorRT and the like may fill in tensors."""
+"""Backends that do not complete a configuration; DALI, TensorRT and the like may fill in tensors."""
 MISSPELT = {
     "ensemble": 'an ensemble has platform: "ensemble" and no backend',
     "onnx": 'backend: "onnxruntime"',
@@ -43,14 +43,14 @@ MISSPELT = {
 
 
 def refuse_model(place: Path) -> None:
-    """Raise ``TrbError`` for a model's folder, or what is in it: its repository is the folder above."""
-    here = Path(os.path.normpath(place.absolute()))
-    model = next((way for way in (here, *here.parents[:2]) if _is_model(way)), None)
-    if model is None or any(_is_model(entry) for entry in _folders(here)):
+    """Raise ``TrbError`` for a model's folder or a folder in it: the repository is the folder above."""
+    folder = Path(os.path.normpath(place.absolute()))
+    model = next((way for way in (folder, *folder.parents[:2]) if _is_model(way)), None)
+    if model is None or any(_is_model(entry) for entry in _folders(folder)):
         return
     # A folder of another kind may hold a repository beside a stray config.pbtxt.
-    inner = here.relative_to(model).parts[:1]
-    if inner and here.exists() and not (inner[0] == CONFIG or VERSION.fullmatch(inner[0])):
+    inner = folder.relative_to(model).parts[:1]
+    if inner and folder.exists() and not (inner[0] == CONFIG or VERSION.fullmatch(inner[0])):
         return
     above = str(model.parent) if place.is_absolute() else os.path.relpath(model.parent)
     raise TrbError(
@@ -62,7 +62,7 @@ def refuse_model(place: Path) -> None:
 
 
 def _is_model(folder: Path) -> bool:
-    """Whether a folder has what a model has: a configuration, or a version with a model file."""
+    """Whether a folder holds a model: a configuration, or a version with a model file."""
     versions = [entry for entry in _folders(folder) if VERSION.fullmatch(entry.name)]
     with suppress(OSError):
         return (folder / CONFIG).is_file() or any(
@@ -78,19 +78,19 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def gone(backend: str, release: str) -> str:
-    """The first release without a backend that older ones had, if it is not newer than that one."""
+    """First release without a backend of older releases; empty if ``release`` is older still."""
     first = _GONE.get(backend, "")
     return first if first and first <= release else ""
 
 
 def meant(backend: str) -> str:
-    """The backend of the image that differs in case, or in blanks round it, only."""
+    """Backend of the image whose name differs only in case or surrounding blanks."""
     lower = backend.strip().lower()
     return lower if lower != backend and lower in STOCK | TOYS else ""
 
 
 def is_ensemble(model: Model) -> bool:
-    """Whether the model is meant as an ensemble, rightly declared or not."""
+    """Whether the model is intended to be an ensemble, declared correctly or not."""
     return model.config.platform == "ensemble" or model.config.has("ensemble_scheduling")
 
 

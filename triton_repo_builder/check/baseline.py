@@ -1,4 +1,4 @@
-"""Findings that are known and accepted: a file of them, so that only new ones fail."""
+"""File of accepted findings, so that only new findings fail."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Known = Counter[tuple[str, str, str]]
 
 
 def render(findings: Sequence[Finding]) -> str:
-    """The file: one entry a finding, without lines, which move."""
+    """Text of the file: an entry for each finding, without line numbers, which change."""
     entries = sorted(_key(finding) for finding in findings)
     listed = [{"file": file, "code": code, "message": message} for file, code, message in entries]
     return json.dumps({KEY: listed}, indent=1) + "\n"
 
 
 def read(path: Path) -> Known:
-    """How often each finding is accepted. Raises USAGE for a file that is no baseline."""
+    """How often each finding is accepted. Raises USAGE for a file that is not a baseline."""
     try:
         entries = load_json(files.read_text(path))[KEY]
         return Counter((str(item["file"]), str(item["code"]), str(item["message"])) for item in entries)
@@ -38,12 +38,12 @@ def read(path: Path) -> Known:
         ) from None
 
 
-def new(findings: Sequence[Finding], known: Known, root: Path, base: str = "") -> list[Finding]:
-    """The findings that the baseline does not accept; of several alike as many as there are more.
+def new(findings: Sequence[Finding], accepted: Known, root: Path, base: str = "") -> list[Finding]:
+    """The findings that the baseline does not accept. It accepts equal findings up to their count.
 
-    Of several repositories each has its ``base``: a model of another one may have the same name.
+    With several repositories ``base`` tells them apart: two may have a model of the same name.
     """
-    left = known.copy()
+    left = accepted.copy()
     fresh = []
     for finding in findings:
         key = _key(finding.relative_to(root, base))

@@ -1,4 +1,4 @@
-"""Every kind of finding: how bad it is, what it means, what to do. docs/checks.md is made from this table."""
+"""Every kind of finding: severity, meaning, remedy. docs/checks.md is generated from this table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from triton_repo_builder.check.finding import Severity
 
 @dataclass(frozen=True, kw_only=True)
 class Code:
-    """One kind of finding; ``remedy`` is what a finding says unless it knows better."""
+    """One kind of finding; ``remedy`` is the default for findings without their own."""
 
     severity: Severity
     group: str

@@ -70,7 +70,7 @@ class RepositoryContext:
         return self._graphs[path]
 
     def faults(self, path: Path) -> tuple[str, ...]:
-        """What ONNX Runtime would refuse in the nodes of a graph that can be read."""
+        """Messages of ONNX Runtime that refuse nodes of a readable graph."""
         if path not in self._faults:
             from triton_repo_builder.model.graph import soundness
 
@@ -78,7 +78,7 @@ class RepositoryContext:
         return self._faults[path]
 
     def without_kernel(self, path: Path) -> tuple[str, ...]:
-        """What ONNX Runtime would refuse in a graph that it can read, on a CPU."""
+        """Messages of ONNX Runtime that refuse a readable graph on a CPU."""
         if path not in self._kernels:
             from triton_repo_builder.model.graph import soundness
 
@@ -120,7 +120,7 @@ class ModelContext:
 
     @property
     def name(self) -> str:
-        """The model's name, which is its directory's."""
+        """The model's name: the name of its directory."""
         return self.model.name
 
     @property
@@ -145,17 +145,17 @@ class ModelContext:
 
     @cached_property
     def ensemble(self) -> bool:
-        """Whether it is, or is meant as, an ensemble."""
+        """Whether the model is (or is intended to be) an ensemble."""
         return backends.is_ensemble(self.model)
 
     @property
     def image(self) -> Image:
-        """What the image brings that is to serve it."""
+        """Backends, modules and GPUs of the image that serves the model."""
         return self.repo.image
 
     @property
     def relocated(self) -> bool:
-        """Whether an agent may put other files in the place of these; ``checksum`` only compares them."""
+        """Whether an agent may replace the files; ``checksum`` only compares them."""
         agents = self.config.raw.get("model_repository_agents", {}).get("agents", [])
         return any(agent.get("name") != "checksum" for agent in agents)
 
@@ -192,9 +192,9 @@ class ModelContext:
         return Path(c_string(joined))
 
     def absent(self, path: str) -> Severity:
-        """How bad it is that a path leads nowhere: it may lead somewhere where the server is."""
-        here = str(self.repo.repository.path.absolute())
-        return "error" if not c_string(path) or path.startswith(f"{here}/") else "warning"
+        """Severity of a missing path: a path outside of the repository may exist on the server."""
+        root = str(self.repo.repository.path.absolute())
+        return "error" if not c_string(path) or path.startswith(f"{root}/") else "warning"
 
     @cached_property
     def selected(self) -> tuple[int, ...]:
@@ -213,7 +213,7 @@ class ModelContext:
         return any(self.document.fields.each(*path))
 
     def states(self, *path: str | int) -> bool:
-        """Whether that very field of ``config.pbtxt`` is written, even with its default value."""
+        """Whether the field at this path of ``config.pbtxt`` is written, even with its default value."""
         field = self.document.find(path)
         return field is not None and not isinstance(path[-1], Key) and field.name == path[-1]
 
@@ -248,9 +248,9 @@ class ModelContext:
 
 
 def relative(path: str, *, library: bool = False) -> str:
-    """What is wrong with a path that the server does not take from the model's folder; empty if absolute.
+    """Message for a path that the server does not resolve in the model's folder; empty if absolute.
 
-    Whether such a file is here says nothing: the server has a working directory of its own.
+    Such a file on this machine proves nothing: the server has its own working directory.
     """
     if path.startswith("/") or not c_string(path):
         return ""
@@ -267,7 +267,7 @@ def c_string(text: str) -> str:
 def report(
     code: str, where: str, message: str, *, remedy: str = "", severity: Severity | None = None
 ) -> Finding:
-    """A finding anywhere; severity and remedy are the code's own unless given."""
+    """A finding at any place; severity and remedy default to the code's."""
     entry = CODES[code]
     return Finding.at(
         where if isinstance(where, Place) else Place(where),
@@ -279,9 +279,9 @@ def report(
 
 
 def readable(path: Path, findings: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
-    """The findings of one rule, on what is at or below a path.
+    """The findings of one rule on a path and the files below it.
 
-    A file that cannot be read is one more, and the other rules go on.
+    An unreadable file is a further finding; the other rules still run.
     """
     try:
         yield from findings()

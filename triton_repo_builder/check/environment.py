@@ -17,9 +17,9 @@ from typing import IO
 from triton_repo_builder.base import files
 
 LONGEST = 2**28
-"""Unpacked bytes that are looked at, about a second; conda-pack may put the script behind them."""
+"""Limit of unpacked bytes to read, about a second; conda-pack may put the script after it."""
 MOST = 50_000
-"""Members that are looked at; a large environment has some tens of thousands."""
+"""Limit of members to read; a large environment has some tens of thousands."""
 ACTIVATE = "bin/activate"
 _UNREAD = (b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18", b"\x1f\x9d")
 """Compressions that the server knows and Python's library does not: zstd, lz4, compress."""
@@ -41,9 +41,9 @@ class _Beginning:
 
 
 def fault(file: Path) -> tuple[str, str]:
-    """What the server says of an archive, and the remedy; empty if nothing is wrong, or to be seen.
+    """Message of the server about an archive, and the remedy; empty if no error is detected.
 
-    The server's libarchive reads tar only, in any compression: a zip is no archive for it.
+    The server's libarchive reads only tar, in any compression. It does not read zip.
     """
     status = file.stat()  # Many models may have one archive.
     return _fault(file, status.st_mtime_ns, status.st_size)

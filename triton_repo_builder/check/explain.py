@@ -1,4 +1,4 @@
-"""A page for each rule: its meaning, an example with the fault, the same one mended, the server's words.
+"""A page for each rule: its meaning, a faulty example, its correction and the server's message.
 
 The examples are data (``examples/CODE.toml``), which the tests start on a real server; docs/rules/ and
 ``trb check --explain`` are made from them.

@@ -11,14 +11,14 @@ from typing import Literal
 from triton_repo_builder.base import containment
 
 UNREAD = "file-unreadable"
-"""The code of a finding on a file of which nothing was read."""
+"""Code of a finding on a file that could not be read at all."""
 Severity = Literal["error", "warning"]
 
 
 class Place(str):
     """A path with the line and the column of the place behind it, if known: ``repo/bert/config.pbtxt:12:1``.
 
-    The three are kept apart as well: names of folders may end like a line, ``1:2``.
+    The parts are also kept separately, since a folder's name may end like a line, ``1:2``.
     """
 
     file: str
@@ -35,7 +35,7 @@ class Place(str):
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing that is wrong, or probably not meant."""
+    """One error, or a setting that is probably not intended."""
 
     severity: Severity
     code: str
@@ -43,7 +43,7 @@ class Finding:
     where: str
     """A path, with ``:line`` or ``:line:column`` if known."""
     message: str
-    """The server's own words if the server would refuse."""
+    """The server's own message if the server would refuse the repository."""
     remedy: str
     model: str = ""
     """The model's name; empty for a finding on the repository."""
@@ -67,7 +67,7 @@ class Finding:
         )
 
     def without_outside(self, root: Path) -> Finding:
-        """The finding without what a file says that a link has led to, out of the repository."""
+        """The finding without the content of a file that a link reaches outside of the repository."""
         if not self.file or self.code == UNREAD or containment.is_within(root, Path(self.file)):
             return self
         return replace(
@@ -85,7 +85,7 @@ class Finding:
         return replace(self, model=name) if name in models else self
 
     def entry(self, root: Path) -> str:
-        """The entry at the top of the repository that its file is, or is in; empty for the whole."""
+        """Top-level entry of the repository with its file; empty for the repository itself."""
         prefix = below(root)
         return self.file.removeprefix(prefix).partition("/")[0] if self.file.startswith(prefix) else ""
 
@@ -94,13 +94,13 @@ class Finding:
 
     def relative_to(self, root: Path, base: str = "") -> Finding:
         """The finding with paths below ``root`` stated from there, or as those below ``base``."""
-        prefix, own = below(root), base.rstrip("/") or "."
+        prefix, folder = below(root), base.rstrip("/") or "."
         if prefix == base:
             return self
 
         def moved(path: str) -> str:
             if path == str(root):
-                return own
+                return folder
             return base + path.removeprefix(prefix) if path.startswith(prefix) else path
 
         return replace(
@@ -108,22 +108,24 @@ class Finding:
             where=moved(self.where),
             file=moved(self.file),
             message=self.message.replace(prefix, base) if prefix else self.message,
-            remedy=re.sub(rf"{re.escape(str(root))}(?!\S)", lambda _: own, self.remedy.replace(prefix, base))
+            remedy=re.sub(
+                rf"{re.escape(str(root))}(?!\S)", lambda _: folder, self.remedy.replace(prefix, base)
+            )
             if prefix
             else self.remedy,
         )
 
     @property
     def order(self) -> tuple[object, ...]:
-        """By file, then by line; findings without a line first."""
+        """Sort key: by file, then by line; findings without a line first."""
         return self.file, self.line, self.column, self.severity, self.code, self.message
 
 
 def below(root: Path) -> str:
-    """What a path below ``root`` begins with: nothing for the current folder, whose name pathlib drops."""
+    """Prefix of paths below ``root``: empty for the current folder, whose name pathlib drops."""
     return str(root / "_")[:-1]
 
 
 def arrange(findings: Iterable[Finding]) -> list[Finding]:
-    """Sorted, each once."""
+    """Findings sorted, without duplicates."""
     return sorted(set(findings), key=lambda finding: finding.order)

@@ -16,9 +16,9 @@ from triton_repo_builder.check.finding import Finding
 from triton_repo_builder.repository.pbtxt_document import Document, Field
 
 ROUNDS = 1000
-"""Each round corrects one place of a file: what a parser sees after it is only known then."""
+"""Limit of rounds. Each corrects one place of a file, then parses the rest again."""
 CHECKS = 2000
-"""Corrections that are refused cost a check each."""
+"""Limit of checks: each refused correction costs one."""
 FIXES: dict[str, tuple[tuple[str, tuple[str, ...], str], ...]] = {
     # code → (part of the remedy, field at the place and one in it, new value); \1 is the remedy's group.
     # A message begins with the value; without a value the field is removed.
@@ -47,14 +47,14 @@ SYNTAX: tuple[tuple[str, str, str], ...] = (
     (r"no quotes round numbers", r"([\"'])(-?\d+)\1", r"\g<2>"),
     (r"no plus before", r"\+", ""),
 )
-"""Corrections of ``config-syntax``, which fields of a text that does not parse cannot place."""
+"""Corrections of ``config-syntax``: a text that does not parse has no fields to place them."""
 _SEPARATOR = re.compile(r"(?:[ \t]*[;,])?")
 _HIDING = frozenset({"config-syntax", "backend-unknown", "platform-backend-pair"})
-"""Findings that keep rules from running: corrected, they bring to light what was wrong before."""
+"""Findings that keep rules from running: correcting them reveals earlier errors."""
 _WRONG_BACKEND = frozenset(
     {"backend-unknown", "model-file-missing", "platform-backend-pair", "platform-unknown"}
 )
-"""New findings by which a correction has chosen another backend than the model's."""
+"""New findings which show that a correction chose another backend than the model's."""
 
 
 _document = lru_cache(4)(Document)
@@ -82,7 +82,7 @@ def corrected(text: str, finding: Finding) -> str:
 
 
 def _edit(document: Document, field: Field, value: str) -> tuple[int, int, str]:
-    """What is written in the place of a field or of its value."""
+    """Start, end and text of the edit that replaces a field or its value."""
     written = document.text[field.value_start : field.end]
     if written[:1] in ("{", "<"):
         return field.value_start + 1, field.value_start + 1, value
@@ -99,21 +99,21 @@ def correct(
     findings: Callable[[Mapping[str, str]], list[Finding]],
     counts: Callable[[list[Finding]], list[Finding]] = list,
 ) -> dict[str, str]:
-    """The texts by path once every safe correction is made.
+    """The texts by path after every safe correction.
 
-    ``findings`` judges each result: a correction after which a finding is new is not made. ``counts`` leaves
+    ``findings`` checks each result: a correction that causes a new finding is not made. ``counts`` leaves
     the findings that are to be corrected.
     """
     changed, refused, checks = dict(texts), set[tuple[str, str, str]](), 0
     before = findings(changed)
     for _ in range(ROUNDS):
         # From the end: places before it stay what they are.
-        wanted = [
+        pending = [
             each for each in reversed(counts(before)) if each.file in changed and _key(each) not in refused
         ]
-        wanted = [each for each in wanted if corrected(changed[each.file], each) != changed[each.file]]
-        single = [[each] for each in wanted]
-        for batch in [wanted, *single] if len(wanted) > 1 else single:
+        pending = [each for each in pending if corrected(changed[each.file], each) != changed[each.file]]
+        single = [[each] for each in pending]
+        for batch in [pending, *single] if len(pending) > 1 else single:
             candidate = _applied(changed, batch)
             after, checks = findings(candidate), checks + 1
             if _harmless(batch, before, after):
@@ -121,7 +121,7 @@ def correct(
                 break
             if len(batch) == 1:
                 refused.add(_key(batch[0]))
-        if not wanted or checks > CHECKS:
+        if not pending or checks > CHECKS:
             break
     return {path: text for path, text in changed.items() if text != texts[path]}
 
@@ -138,7 +138,7 @@ def _applied(texts: Mapping[str, str], batch: Sequence[Finding]) -> dict[str, st
 
 
 def _harmless(batch: Sequence[Finding], before: Sequence[Finding], after: Sequence[Finding]) -> bool:
-    """Whether corrections took their findings away and brought no other one."""
+    """Whether corrections removed their findings and caused no other."""
     had, has = Counter(map(_key, before)), Counter(map(_key, after))
     hiding = any(finding.code in _HIDING for finding in batch)
     for finding in after:
@@ -176,7 +176,7 @@ def diff(path: str, old: str, new: str) -> str:
 
 
 def write(changed: Mapping[str, str]) -> None:
-    """Put each text in the place of the file's, or of the one that a link leads to, with its mode.
+    """Replace the text of each file, or of the target of a link, and keep its mode.
 
     Raises ``TrbError`` for a link that leads out of the repository, before anything is written.
     """

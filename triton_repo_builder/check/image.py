@@ -1,4 +1,4 @@
-"""What the image brings that is to serve a repository: its backends, Python modules and GPUs."""
+"""Backends, Python modules and GPUs of the image that serves a repository."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Image:
-    """Empty or None where nothing is known beyond the stock image of the release."""
+    """Contents of an image; if empty or None, only the stock image of the release is known."""
 
     backends: frozenset[str] = frozenset()
     modules: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""The packages of an image of ``trb image build``: the build writes them, ``trb check`` reads them."""
+"""Packages of an image: written by ``trb image build``, read by ``trb check``."""
 
 from __future__ import annotations
 

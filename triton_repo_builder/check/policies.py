@@ -1,4 +1,4 @@
-"""A team's own rules, as data: ``[policy.NAME]`` in a TOML file, with a field and what its values may be."""
+"""A team's own rules as data: ``[policy.NAME]`` in a TOML file, with a field and its allowed values."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from triton_repo_builder.repository.pbtxt_document import Key
 _STEP = re.compile(r'"([^"]*)"|([^."]+)')
 _FIELD = re.compile(r'(?:"[^"]*"|[^."]+)(?:\.(?:"[^"]*"|[^."]+))*')
 _TEXTS = ("parameters", "metric_tags")
-"""Maps whose values are texts: what is behind a key is its value."""
+"""Maps whose values are texts."""
 LARGEST = 2**64
-"""No field holds more; NaN and infinity are no limits either."""
+"""The largest value of any field. NaN and infinity are not limits either."""
 SECONDS = 1.0
-"""Time for one value and a pattern."""
+"""Time limit for matching one value with a pattern."""
 NO_END = "write a pattern without repetitions inside of repetitions"
 _NAME = re.compile(r"[\w.-]+")
 _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
@@ -36,21 +36,21 @@ _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "minimum": ((int, float), "a number"),
     "maximum": ((int, float), "a number"),
 }
-"""What a value in TOML must be; all others are texts."""
+"""Types of the keys in TOML; all other keys are texts."""
 _WRITE: dict[type, str] = {str: "write a text", bool: "write true or false", int: "write a number"}
 FieldPath = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unset:
-    """A field that the text does not state, and what it means then; None for a list, a message, the top."""
+    """A field that the text does not state, and its default; None for a list, a message, the top."""
 
     default: Any = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """One rule; what is not given does not count."""
+    """One rule; an empty limit is not checked."""
 
     name: str
     field: str
@@ -119,7 +119,7 @@ class Policy:
 
 
 def read(document: Mapping[str, Any], where: str) -> tuple[Policy, ...]:
-    """The policies of a TOML document's ``policy`` table. Raises USAGE for what is none."""
+    """The policies of a TOML document's ``policy`` table. Raises USAGE for an invalid one."""
     table = document.get("policy", {})
     if not isinstance(table, Mapping) or not all(isinstance(entry, Mapping) for entry in table.values()):
         raise _refused(where, "policy must hold tables", "write [policy.NAME]")
@@ -127,10 +127,10 @@ def read(document: Mapping[str, Any], where: str) -> tuple[Policy, ...]:
 
 
 def _policy(name: str, entry: Mapping[str, Any], where: str) -> Policy:
-    known = {item.name for item in fields(Policy)} - {"name", "steps"}
+    keys = {item.name for item in fields(Policy)} - {"name", "steps"}
     place = f"{where} [policy.{name}]"
-    if unknown := sorted(set(entry) - known):
-        raise _refused(place, f"unknown key {cut(unknown[0])}", f"keys: {', '.join(sorted(known))}")
+    if unknown := sorted(set(entry) - keys):
+        raise _refused(place, f"unknown key {cut(unknown[0])}", f"keys: {', '.join(sorted(keys))}")
     if not isinstance(entry.get("field"), str) or not _STEP.findall(entry["field"]):
         raise _refused(place, "field is missing", 'name a field of config.pbtxt: field = "max_batch_size"')
     if not set(entry) & {"required", "allowed", "forbidden", "minimum", "maximum", "pattern"}:
@@ -176,7 +176,7 @@ def _policy(name: str, entry: Mapping[str, Any], where: str) -> Policy:
 
 
 def _check_limits(entry: Mapping[str, Any], place: str) -> None:
-    """Raise USAGE for limits that hold nothing, or that nothing keeps, whatever the field."""
+    """Raise USAGE for limits that every value satisfies, or none, whatever the field."""
     for key in ("allowed", "forbidden", "pattern"):
         if key in entry and not entry[key]:
             raise _refused(
@@ -192,7 +192,7 @@ def _check_limits(entry: Mapping[str, Any], place: str) -> None:
 
 
 def _check_values(steps: Sequence[str], entry: Mapping[str, Any], place: str) -> None:
-    """Raise USAGE for a rule that no value of the field could break, or none could keep."""
+    """Raise USAGE for a rule that every value of the field satisfies, or none."""
     kind = pbtxt.kind(steps)
     if kind is object:
         return

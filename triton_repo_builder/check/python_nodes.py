@@ -21,7 +21,7 @@ def truth(test: ast.expr) -> bool | None:
 
 
 def certain(expression: ast.expr) -> Iterator[ast.expr]:
-    """The parts of an expression that are evaluated whenever it is, from left to right."""
+    """Parts of an expression that are always evaluated with it, from left to right."""
     waiting: list[ast.AST] = [expression]
     while waiting:
         node = waiting.pop()
@@ -45,7 +45,7 @@ def _parts(node: ast.AST) -> list[ast.AST]:
 
 
 def own_nodes(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Nodes of some statements without those of functions and classes in them."""
+    """Nodes of some statements without the bodies of functions and classes."""
     waiting = [*body]
     while waiting:
         node = waiting.pop()
@@ -75,12 +75,12 @@ def bindings(body: Iterable[ast.AST]) -> set[str]:
 
 
 def named(node: ast.AST) -> str:
-    """The name that a node is; empty if it is none."""
+    """Name of a node; empty if the node is not a name."""
     return node.id if isinstance(node, ast.Name) else ""
 
 
 def dotted(node: ast.AST) -> str:
-    """``a`` or ``a.b``, if a node is just that; empty for anything else, however deep."""
+    """``a`` or ``a.b`` of such a node; empty for any other, however deep."""
     if isinstance(node, ast.Attribute):
         return f"{node.value.id}.{node.attr}" if isinstance(node.value, ast.Name) else ""
     return named(node)

@@ -1,4 +1,4 @@
-"""What a model.py says of itself, read from its syntax tree: nothing of it is run."""
+"""Facts about a model.py, read from its syntax tree without running it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from triton_repo_builder.check.python_statements import (
 )
 
 LARGEST = 256 << 10
-"""Bytes of a file that is analysed: Python itself takes 20 s for 20,000 functions in one."""
+"""Limit of bytes to analyse: Python itself takes 20 s for a file with 20,000 functions."""
 CLASS = "TritonPythonModel"
 OF_CLASS = "auto_complete_config"
 """The method that the backend calls before there is an object."""
@@ -31,7 +31,7 @@ CALLED = ("__init__", "auto_complete_config", "initialize")
 _HARMLESS = frozenset({"dataclass", "dataclasses.dataclass", "final", "typing.final", "total_ordering"})
 """Decorators that leave a class its methods."""
 _LOOKED_UP = frozenset({"__new__", "__getattr__", "__getattribute__"})
-"""What lets an object have other methods than its class."""
+"""Methods that let an object have other methods than its class."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class PythonSource:
     line: int = 0
     column: int = 0
     deep: bool = False
-    """Whether the text is too deep or large for this parser, which says nothing of the server's."""
+    """Whether the text is too deep or large for this parser; the server's may still read it."""
 
     @cached_property
     def top(self) -> list[ast.stmt]:
@@ -52,7 +52,7 @@ class PythonSource:
 
     @property
     def binds_class(self) -> bool:
-        """Whether the module has the class after import; what is dynamic may bring anything."""
+        """Whether the module has the class after import; dynamic code may define anything."""
         if self._open:
             return True
         for node in reversed(self.tree.body if self.tree else []):
@@ -68,7 +68,7 @@ class PythonSource:
 
     @cached_property
     def _open(self) -> bool:
-        """Whether the class may come from what no statement at the top binds."""
+        """Whether the class may be bound by other code than a top-level statement."""
         for node in self._nodes:
             if isinstance(node, ast.Global) and CLASS in node.names:
                 return True
@@ -89,17 +89,17 @@ class PythonSource:
 
     @cached_property
     def model(self) -> ast.ClassDef | None:
-        """The class, where its methods are to be seen: not assigned, imported, inherited or changed."""
-        found = [node for node in self.top if isinstance(node, ast.ClassDef) and node.name == CLASS]
-        model = found[-1] if found else None
+        """The class if all methods are visible: not assigned, imported, inherited or changed."""
+        classes = [node for node in self.top if isinstance(node, ast.ClassDef) and node.name == CLASS]
+        model = classes[-1] if classes else None
         if self.tree is None or model is None or model.bases or model.keywords or self._open:
             return None
         decorators = (each.func if isinstance(each, ast.Call) else each for each in model.decorator_list)
         if any(dotted(each) not in _HARMLESS for each in decorators):
             return None
-        if len(found) > 1 and model not in self.tree.body:
+        if len(classes) > 1 and model not in self.tree.body:
             return None
-        others = {id(node) for node in found}
+        others = {id(node) for node in classes}
         if any(binds(node, CLASS) for node in self.top if id(node) not in others):
             return None
         inside = [*own_nodes(model.body)]
@@ -111,12 +111,14 @@ class PythonSource:
         """Whether a function gets the class, and may change it."""
         inside = {id(node) for node in ast.walk(model)}
         calls = [node for node in self._nodes if isinstance(node, ast.Call) and id(node) not in inside]
-        given = (value for call in calls for value in (*call.args, *(word.value for word in call.keywords)))
-        return any(named(part) == CLASS for value in given for part in ast.walk(value))
+        arguments = (
+            value for call in calls for value in (*call.args, *(word.value for word in call.keywords))
+        )
+        return any(named(part) == CLASS for value in arguments for part in ast.walk(value))
 
     @cached_property
     def _patched(self) -> frozenset[str]:
-        """Names of attributes that are set somewhere, on whatever object."""
+        """Names of attributes that some statement sets, on any object."""
         nodes = (node for node in self._nodes if isinstance(node, ast.Attribute))
         return frozenset(node.attr for node in nodes if not isinstance(node.ctx, ast.Load))
 
@@ -129,43 +131,45 @@ class PythonSource:
 
     @cached_property
     def extends_path(self) -> bool:
-        """Whether it names ``sys.path``, and so may import from folders of its own."""
+        """Whether it names ``sys.path`` and so may import from further folders."""
         attributes = (node.attr for node in self._nodes if isinstance(node, ast.Attribute))
         return any(name in ("path", "addsitedir") for name in attributes)
 
     def ending(self) -> ast.Raise | None:
-        """First ``raise`` that no import gets past, or no call of the methods before the first request."""
+        """First ``raise`` that always runs on import, or in the methods called before the first request."""
         methods = (self._run_by(name) for name in CALLED)
         ends = (_first_raise(nodes) for nodes in methods)
         return self.stop or next((end for end in ends if end), None)
 
     def mentions(self, part: str) -> bool:
-        """Whether some name or attribute of the module has that in it."""
+        """Whether a name or attribute of the module contains this text."""
         nodes = self._nodes
         return any(part in str(getattr(node, "attr", getattr(node, "id", ""))) for node in nodes)
 
     def method(self, name: str) -> ast.FunctionDef | None:
-        """A method of the class that is defined there, with no decorator but a static or class method's."""
+        """A method defined in the class, without decorators other than staticmethod and classmethod."""
         body = self.model.body if self.model else []
         same = [node for node in body if name in bindings([node]) or removes(node, name)]
-        found = same[-1] if same and name not in self._patched else None
-        return found if isinstance(found, ast.FunctionDef) and _bound(found) is not None else None
+        definition = same[-1] if same and name not in self._patched else None
+        return (
+            definition if isinstance(definition, ast.FunctionDef) and _bound(definition) is not None else None
+        )
 
     def refuses(self, name: str, arguments: int) -> str:
         """Why a method cannot be called with so many arguments by position; empty if it can."""
         method = self.method(name)
         if method is None:
             return ""
-        given, spec = arguments + int(_bound(method) or 0), method.args
+        count, spec = arguments + int(_bound(method) or 0), method.args
         positional = [*spec.posonlyargs, *spec.args]
         start = f"TypeError: {CLASS}.{name}()"
-        if given > len(positional) and spec.vararg is None:
+        if count > len(positional) and spec.vararg is None:
             takes = f"{len(positional)} positional argument{'s' * (len(positional) != 1)}"
-            return f"{start} takes {takes} but {given} {'was' if given == 1 else 'were'} given"
+            return f"{start} takes {takes} but {count} {'was' if count == 1 else 'were'} given"
         keywords = [
             arg for arg, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if value is None
         ]
-        lacking = [*positional[given : len(positional) - len(spec.defaults)], *keywords]
+        lacking = [*positional[count : len(positional) - len(spec.defaults)], *keywords]
         if not lacking:
             return ""
         kind = "positional" if lacking[0] in positional else "keyword-only"
@@ -186,13 +190,13 @@ class PythonSource:
         return self.tree is None or self.model is None or "auto_complete_config" in self.methods
 
     def imports(self) -> Iterator[tuple[str, int]]:
-        """Every module that is needed, with its line: at the top, and in methods, which run later."""
+        """Every required module with its line, at the top level and in methods, which run later."""
         for node in self._needing:
             yield from ((name, node.lineno) for name in modules(node))
 
-    def certain(self, *more: str) -> frozenset[tuple[str, int]]:
-        """Those of ``imports`` that always run while the model loads, or in these methods."""
-        methods = (node for name in (*CALLED, *more) for node in self._run_by(name))
+    def certain(self, *extra_methods: str) -> frozenset[tuple[str, int]]:
+        """The ``imports`` that always run while the model loads, or in these methods."""
+        methods = (node for name in (*CALLED, *extra_methods) for node in self._run_by(name))
         nodes = (node for node in (*self._at_import, *methods) if isinstance(node, ast.stmt))
         return frozenset((name, node.lineno) for node in nodes for name in modules(node))
 
@@ -204,7 +208,7 @@ class PythonSource:
 
     @cached_property
     def stop(self) -> ast.Raise | None:
-        """First ``raise`` at the top that no import gets past."""
+        """First ``raise`` at the top level that always runs on import."""
         return _first_raise(self._at_import)
 
     @cached_property
@@ -220,16 +224,16 @@ class PythonSource:
 
     @cached_property
     def _needing(self) -> tuple[ast.Import | ast.ImportFrom, ...]:
-        """Every import, in functions too, that nothing stands round which asks whether it can be had."""
-        found: list[ast.Import | ast.ImportFrom] = []
+        """Imports outside ``try`` blocks and availability checks, including those inside functions."""
+        imports: list[ast.Import | ast.ImportFrom] = []
         waiting: list[ast.AST] = [*reversed(self.tree.body if self.tree else [])]
         while waiting:
             node = waiting.pop()
             if isinstance(node, ast.Import | ast.ImportFrom):
-                found.append(node)
+                imports.append(node)
             elif isinstance(node, ast.stmt | ast.ExceptHandler) and not asks(node):
                 waiting += reversed([child for child in children(node) if isinstance(child, ast.AST)])
-        return tuple(found)
+        return tuple(imports)
 
 
 def parse(source: bytes, name: str, python: tuple[int, int]) -> PythonSource:

@@ -1,4 +1,4 @@
-"""Statements of a Python syntax tree: which run with which, what they bind, which imports they guard."""
+"""Statements of a Python syntax tree: those that run together, bound names, guarded imports."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _OPTIONAL = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseE
 _REFLECTIVE = frozenset(
     {"exec", "eval", "globals", "locals", "vars", "setattr", "__dict__", "__globals__", "f_globals"}
 )
-"""What may bind a name, or give a class a method, that no statement does."""
+"""Names by which code may bind a name, or add a method to a class, without a statement for it."""
 _IF_THERE = re.compile(r"find_spec|version_info|^modules$|^platform$|available|installed", re.IGNORECASE)
-"""In a condition that asks whether a module can be imported, or is needed."""
+"""Names in a condition that asks whether a module can be imported, or is needed."""
 
 
 def executed(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
@@ -41,7 +41,7 @@ def children(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def reflects(node: ast.AST) -> bool:
-    """Whether a node may bind a name, or give a class a method, that no statement does."""
+    """Whether a node may bind a name, or add a method to a class, without a statement for it."""
     name = node.attr if isinstance(node, ast.Attribute) else named(node)
     return name in _REFLECTIVE or (
         isinstance(node, ast.Attribute) and name == "modules" and named(node.value) == "sys"
@@ -49,14 +49,14 @@ def reflects(node: ast.AST) -> bool:
 
 
 def parts(node: ast.stmt) -> Iterator[ast.AST]:
-    """The nodes of a statement without those of statements in it."""
+    """The nodes of a statement without its inner statements."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.expr | ast.withitem | ast.match_case):
             yield from ast.walk(child.pattern if isinstance(child, ast.match_case) else child)
 
 
 def asks(node: ast.AST) -> bool:
-    """Whether an import inside of a statement may fail, or need not run, as the writer has foreseen."""
+    """Whether a statement guards an import in it, which may fail or need not run."""
     if isinstance(node, ast.Try):
         return any(_catches_imports(handler) for handler in node.handlers)
     if isinstance(node, ast.With):
@@ -88,7 +88,7 @@ def _catches_imports(handler: ast.ExceptHandler) -> bool:
 
 
 def removes(node: ast.stmt, name: str) -> bool:
-    """Whether a statement takes a name away."""
+    """Whether a statement deletes a name."""
     return isinstance(node, ast.Delete) and any(getattr(target, "id", "") == name for target in node.targets)
 
 

@@ -1,4 +1,4 @@
-"""Which modules a package brings, by its requirement: what pip installs has often another name."""
+"""Modules of a package, by its requirement: pip often installs a module of another name."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _EGG = re.compile(r"[#&]egg=([\w.-]+)")
 
 
 def of_file(file: Path) -> set[str]:
-    """The modules of a requirements.txt, and of those that it includes. Raises USAGE for what is no text."""
+    """Modules of a requirements.txt and of the files that it includes. Raises USAGE if one is not text."""
     seen, waiting, names = {file}, [file], set[str]()
     while waiting:
         listed = waiting.pop()
@@ -76,8 +76,8 @@ def modules(line: str) -> set[str]:
     if plain in MODULES:
         return {*MODULES[plain].split()}
     family = next((module for start, module in _FAMILIES.items() if plain.startswith(start)), "")
-    own = name.partition(".")[0].replace("-", "_")
-    return {own, own.lower(), family} - {""}
+    top_level = name.partition(".")[0].replace("-", "_")
+    return {top_level, top_level.lower(), family} - {""}
 
 
 def _text(file: Path) -> str:

@@ -1,4 +1,4 @@
-"""What a check found, ready to be printed in any of the formats."""
+"""Result of a check, ready to be printed in any of the formats."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Report:
 
     findings: tuple[Finding, ...]
     models: int
-    known: int = 0
+    accepted: int = 0
     """Findings that the baseline accepts, which are not among these."""
     texts: Mapping[str, str] = field(default_factory=dict)
     """The text of each config.pbtxt by its path, to show the line of a finding."""
@@ -43,12 +43,12 @@ class Report:
 
 
 def meaning(code: str) -> str:
-    """What a code means in general; a policy's is its own."""
+    """General meaning of a code, or of any policy."""
     return CODES[code].meaning if code in CODES else "A policy of this repository."
 
 
 def printable(text: str) -> str:
-    """A text on one line, in characters that every terminal and every file takes."""
+    """A text on one line, in characters that every terminal and file accepts."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in valid(text))

@@ -1,4 +1,4 @@
-"""Which findings count: by code, by model, by a comment in config.pbtxt."""
+"""Selection of findings: by code, by model, by a comment in config.pbtxt."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from triton_repo_builder.repository import Repository
 from triton_repo_builder.repository.pbtxt_document import tokens
 
 POLICY = "policy-"
-"""What the codes of a team's own policies begin with."""
+"""Prefix of the codes of a team's own policies."""
 _IGNORE = re.compile(r"#[ \t]*trb:[ \t]*ignore(?:[ \t]+|:)(.+)")
 _REASON = re.compile(r":(?=\s|$)|\s--?(?=\s)|[(;#]")
-"""What ends the codes of a comment and begins the reason."""
+"""Separators between the codes of a comment and the reason."""
 _WORD = re.compile(r"(,?)[ \t]*([^\s,]+)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Codes, or patterns of codes (``onnx-*``), that are shown and that are not."""
+    """Codes, or patterns of codes (``onnx-*``), to show and to ignore."""
 
     select: tuple[str, ...] = ("*",)
     ignore: tuple[str, ...] = ()
     models: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Pattern of model names → what is ignored in them."""
+    """Pattern of model names → codes that are ignored in them."""
 
     def of(self, findings: Iterable[Finding], repository: Repository) -> list[Finding]:
         """The findings that are left."""
@@ -46,7 +46,7 @@ class Selection:
 
 
 def unknown(patterns: Iterable[str]) -> list[str]:
-    """The patterns that no code matches: misspelt ones, which would hide nothing, or everything."""
+    """Patterns that no code matches: misspelt ones would hide nothing, or everything."""
     return [
         pattern
         for pattern in patterns
@@ -73,7 +73,7 @@ def comments(text: str) -> list[Ignored]:
     They are separated by commas or blanks. A reason follows a colon, a dash or a bracket; without one it
     begins at the first word that is not a code, nor close to one, nor the first after a comma.
     """
-    found: list[Ignored] = []
+    codes: list[Ignored] = []
     for token in tokens(text) if "trb:" in text else ():
         stated = _IGNORE.match(token.text)
         if not stated:
@@ -84,8 +84,8 @@ def comments(text: str) -> list[Ignored]:
             due = number == 0 or bool(word[1])
             if not due and unknown([code]) and not closest(code):
                 break
-            found.append(Ignored(code=code, offset=start + word.start(2)))
-    return found
+            codes.append(Ignored(code=code, offset=start + word.start(2)))
+    return codes
 
 
 def closest(code: str) -> str:

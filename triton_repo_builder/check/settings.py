@@ -34,7 +34,7 @@ KEYS = (
 
 @dataclass(frozen=True, kw_only=True)
 class CheckSettings:
-    """What a team has decided once for all."""
+    """Settings of a team: the image, the selection of codes and the team's policies."""
 
     selection: Selection = field(default_factory=Selection)
     image: Image = field(default_factory=Image)
@@ -44,9 +44,9 @@ class CheckSettings:
 
 
 def read(path: Path | None, *, named: bool = True) -> CheckSettings:
-    """The settings of a trb.toml; of a file without ``[check]``, and of none, the defaults. Raises USAGE.
+    """The settings of a trb.toml; defaults without a file or its ``[check]`` table. Raises USAGE.
 
-    One that the user has not ``named`` may be a stranger's: OUTSIDE_FOLDER if it reaches out of its folder.
+    A file that the user has not ``named`` is not trusted: OUTSIDE_FOLDER for paths outside of its folder.
     """
     if path is None:
         return CheckSettings()
@@ -112,10 +112,10 @@ def read_policies(files: Iterable[Path]) -> tuple[Policy, ...]:
         if strange := sorted(set(document) - {"policy"}):
             message = f"{cut(strange[0])} does not belong into a file of policies"
             raise _refused(file, message, "write [policy.NAME]; a trb.toml is read with --config")
-        found = policies.read(document, str(file))
-        if not found:
+        file_policies = policies.read(document, str(file))
+        if not file_policies:
             raise _refused(file, "has no policy", "write [policy.NAME]")
-        read += found
+        read += file_policies
     return tuple(read)
 
 
@@ -144,16 +144,16 @@ def select(
 
 
 def check_selected(codes: Iterable[str], rules: Iterable[Policy]) -> None:
-    """Raise USAGE for a selected policy that there is not: nothing would be found."""
-    known = [f"{POLICY}{rule.name}" for rule in rules]
+    """Raise USAGE for a selected policy that does not exist: it would find nothing."""
+    names = [f"{POLICY}{rule.name}" for rule in rules]
     for code in codes:
-        if code.startswith(POLICY) and not any(fnmatchcase(name, code) for name in known):
-            remedy = f"there are: {', '.join(known)}" if known else "give a file of policies with --policy"
+        if code.startswith(POLICY) and not any(fnmatchcase(name, code) for name in names):
+            remedy = f"there are: {', '.join(names)}" if names else "give a file of policies with --policy"
             raise TrbError(Code.USAGE, f"no policy has the code '{code}'", remedy=remedy)
 
 
 def image(backends: Iterable[str], modules: Iterable[str], gpus: int | None, folder: Path = Path()) -> Image:
-    """What an image brings; a module may be a file of requirements, or an image of ``trb image build``."""
+    """Image with these backends, modules and GPUs; a module may be a requirements file or a built image."""
     names: set[str] = set()
     for module in modules:
         file = folder / module

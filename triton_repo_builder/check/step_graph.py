@@ -1,4 +1,4 @@
-"""Ensembles and their steps as one graph: which run in circles, and which answer several times."""
+"""Ensembles and their steps as one graph: cycles, and models with several answers for a request."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from triton_repo_builder.repository import Model, Repository
 
 @dataclass(frozen=True, kw_only=True)
 class StepGraph:
-    """Every question takes one walk over the repository, however deep its ensembles are."""
+    """Each query walks the repository once, however deep its ensembles are."""
 
     repository: Repository
 
     def way_back(self, name: str) -> str:
-        """The model on a way through the steps whose next step is that model again; "" without such a way."""
+        """Last model of a path of steps that leads back to this model; "" without such a cycle."""
         circle = self._circles.get(name, frozenset())
         return next((other for other in self._callers.get(name, ()) if other in circle), "")
 
@@ -26,9 +26,9 @@ class StepGraph:
 
     @cached_property
     def _steps(self) -> dict[str, tuple[str, ...]]:
-        known = {model.name for model in self.repository.models}
+        names = {model.name for model in self.repository.models}
         return {
-            model.name: tuple(dict.fromkeys(step for step in model.steps if step in known))
+            model.name: tuple(dict.fromkeys(step for step in model.steps if step in names))
             for model in self.repository.models
         }
 
@@ -42,7 +42,7 @@ class StepGraph:
 
     @cached_property
     def _order(self) -> list[str]:
-        """Every model after its steps, where there is such an order."""
+        """Models in an order that puts each after its steps, if there is such an order."""
         order: list[str] = []
         seen: set[str] = set()
         for start in self._steps:
@@ -63,7 +63,7 @@ class StepGraph:
 
     @cached_property
     def _circles(self) -> dict[str, frozenset[str]]:
-        """The models that each one in a circle shares it with (Kosaraju's algorithm)."""
+        """Models of the same cycle, by model (Kosaraju's algorithm)."""
         circles: dict[str, frozenset[str]] = {}
         seen: set[str] = set()
         for start in reversed(self._order):

@@ -1,4 +1,4 @@
-"""A whole repository against its manifest, before anything is served from it: ``trb serve --verify``."""
+"""Comparison of a whole repository with its manifest, before it is served: ``trb serve --verify``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from triton_repo_builder.repository.importable import CACHE
 
 
 def check(repository: Repository) -> int:
-    """The number of files, each of which is as ``trb`` wrote it.
+    """Number of files, if all are as ``trb`` wrote them.
 
     Everything that ``trb check`` finds about the manifest is refused here, warnings too, and so is a model
     that the manifest does not know. Files outside of model folders (a README, git's own) are not served and
@@ -29,11 +29,11 @@ def check(repository: Repository) -> int:
         for model in repository.models
         for folder in sorted(model.path.rglob(CACHE))
     ]
-    known = {path.split("/")[0] for path in files if "/" in path}
+    listed = {path.split("/")[0] for path in files if "/" in path}
     wrong += [
         f"{model.path}: {MANIFEST} does not list this model"
         for model in repository.models
-        if model.stated and model.name not in known
+        if model.stated and model.name not in listed
     ]
     if wrong:
         raise TrbError(

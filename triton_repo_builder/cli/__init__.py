@@ -65,7 +65,7 @@ class LazyGroup(click.Group):
     """Imports ``cli/<command>.py`` only for that command; help lines come from COMMANDS."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """List them in the order of the work."""
+        """List the commands in the order of the work."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -94,7 +94,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """click's, with the nearest command for an unknown one."""
+        """Resolve a command as click does, and suggest the nearest one for an unknown name."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             import difflib
 

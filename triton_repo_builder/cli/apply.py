@@ -1,4 +1,4 @@
-"""``trb apply``: a running server serves what a revision says."""
+"""``trb apply``: bring a running server to the state of a revision."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ChangedServer(Address):
 
 @dataclass(frozen=True, kw_only=True)
 class ApplyOptions:
-    """The folder, and how its endpoints change."""
+    """The folder, and the options of the change."""
 
     to: Path | None = option(
         None,

@@ -1,4 +1,4 @@
-"""``trb bench``: load a server and print what it did."""
+"""``trb bench``: load a server and print the measurements."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from triton_repo_builder.run.client import Urls
 
 LAST = 0.5
-"""Seconds after a log in which its last answers still count."""
+"""Seconds after the end of a log in which late answers still count."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class BenchAddress(Address):
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions:
-    """Where the report goes."""
+    """Destination of the report."""
 
     output: Path | None = option(
         None,
@@ -128,7 +128,7 @@ def command(
 
 
 def _written(report: BenchReport, output: Path | None) -> tuple[tuple[Path, ...], TrbError | None]:
-    """The files, or why there are none: what was measured is printed in any case."""
+    """Files of the report, or the reason for none: the measurements are printed in any case."""
     from triton_repo_builder.measure import bench
 
     try:
@@ -138,7 +138,7 @@ def _written(report: BenchReport, output: Path | None) -> tuple[tuple[Path, ...]
 
 
 def _whole(options: BenchOptions) -> BenchOptions:
-    """The log once, from its first request on: nothing of it is warm-up."""
+    """The whole log once, without a warm-up."""
     from math import ceil
 
     from triton_repo_builder.measure.bench.load import replay

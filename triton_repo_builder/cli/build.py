@@ -124,7 +124,7 @@ def _build_one(flags: dict[str, Any], run: RunOptions) -> int:
 def _compared(
     built: Build, output: Path, run: RunOptions, *, serve: bool
 ) -> tuple[Build, Publication, int | None]:
-    """The publication to write, and the version that has the same content already, if there is one."""
+    """The publication to write, and the existing version of equal content, if any."""
     from triton_repo_builder.produce.write import identical, publish, versions
 
     same = None if run.writes and run.force else identical.twin(built, output)
@@ -135,7 +135,7 @@ def _compared(
 
 
 def _as_it_is(built: Build, output: Path, version: int) -> Build:
-    """The endpoint as it is in the repository, with a note that the build brings nothing new."""
+    """The existing endpoint, with a note that the build adds nothing."""
 
     from triton_repo_builder.repository import manifest
 
@@ -151,7 +151,7 @@ def _as_it_is(built: Build, output: Path, version: int) -> Build:
 
 
 def _pruned(built: Build, output: Path, keep: int) -> Build:
-    """Remove older versions; a failure says that the new one is there already."""
+    """Remove older versions; the error of a failure states that the new version is already written."""
 
     from triton_repo_builder.base.errors import TrbError
     from triton_repo_builder.produce.write import versions

@@ -52,7 +52,7 @@ class VersionNumber(ParamType):
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Options of the command line only: trb.toml has none of them."""
+    """Options of the command line that trb.toml cannot have."""
 
     folder: Path | None = option(
         None, FilePath(), Topic.MODEL, "Build every model below this folder.", flag="--all"
@@ -85,12 +85,12 @@ class RunOptions:
 
     @property
     def writes(self) -> bool:
-        """Whether the repository is to change."""
+        """Whether the build writes to the repository."""
         return not (self.dry_run or self.diff)
 
     @property
     def overwrites(self) -> bool:
-        """Whether files that were edited may be replaced."""
+        """Whether edited files may be replaced."""
         return self.force or not self.writes
 
 
@@ -128,4 +128,4 @@ TYPES: Mapping[type[values.Value], Callable[[Any], Mapping[str, Any]]] = {
     values.Labels: lambda value: {"type": str},
     values.Constants: lambda value: {"type": str},
 }
-"""click's attributes where ``trb build``, which checks values of trb.toml as well, differs from others."""
+"""click attributes specific to ``trb build``, which also checks the values of trb.toml."""

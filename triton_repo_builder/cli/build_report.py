@@ -1,4 +1,4 @@
-"""What ``trb build`` prints, for one endpoint and for many."""
+"""Output of ``trb build``, for one endpoint and for many."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def print_build(build: Build, publication: Publication, *, written: bool) -> Non
 
 
 def print_settings(build: Build) -> None:
-    """Print why each setting has its value."""
+    """Print the reason for the value of each setting."""
     for name, setting in build.settings.explained():
         console.echo(f"  {name} ", _bold(str(setting.value)), f": {setting.reason}")
 
@@ -46,7 +46,7 @@ def changed(changes: Changes) -> str:
 
 
 def print_dry_run(changes: Changes) -> None:
-    """Print what a build or removal would change."""
+    """Print the changes of a build or removal."""
     for sign, paths in (("+", changes.added), ("~", changes.changed), ("-", changes.removed)):
         for path in paths:
             if "/vendor/" not in path:
@@ -62,7 +62,7 @@ def _bold(text: str) -> console.Styled:
 
 
 def _plain(value: Any) -> str:
-    """A fact for a reader: yes, no, or the first few of a list."""
+    """Text of a fact: yes, no, or the first items of a list."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
@@ -71,7 +71,7 @@ def _plain(value: Any) -> str:
 
 
 def as_json(build: Build, publication: Publication, *, written: bool, identical_to: int | None = None) -> str:
-    """The result of one build, for ``--json``; ``identical_to``: the version that has its content."""
+    """The result of one build, for ``--json``; ``identical_to``: the version of equal content."""
     import json
 
     notes = [*build.notes, *publication.changes.notes]

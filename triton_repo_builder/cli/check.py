@@ -30,7 +30,7 @@ CONFIG = Path("trb.toml")
 
 @dataclass(frozen=True, kw_only=True)
 class TeamOptions:
-    """Options that the [check] table of a trb.toml can have, too."""
+    """Options that the [check] table of a trb.toml also accepts."""
 
     triton_release: str | None = option(
         None,
@@ -114,7 +114,7 @@ def command(repos: tuple[str, ...], team: TeamOptions, options: CheckOptions) ->
 
     from triton_repo_builder import check
     from triton_repo_builder.base import files, releases
-    from triton_repo_builder.check import baseline as known
+    from triton_repo_builder.check import baseline
     from triton_repo_builder.check.finding import below
     from triton_repo_builder.check.formats import FORMATS as RENDERERS
     from triton_repo_builder.check.result import Report
@@ -131,10 +131,10 @@ def command(repos: tuple[str, ...], team: TeamOptions, options: CheckOptions) ->
     name = team.triton_release or settings.release
     release = releases.get(name) if name else releases.default()
     with contextlib.ExitStack() as stack:
-        found: list[Finding] = []
+        reported: list[Finding] = []
         texts: dict[str, str] = {}
         models, accepted = 0, 0
-        entries = known.read(settings.baseline) if settings.baseline else None
+        entries = baseline.read(settings.baseline) if settings.baseline else None
         kept: list[Finding] = []
         for place in repos or (str(DEFAULT_REPOSITORY),):
             read = stack.enter_context(_opened(place))
@@ -144,10 +144,10 @@ def command(repos: tuple[str, ...], team: TeamOptions, options: CheckOptions) ->
             findings += _live(read, options.live)
             findings = settings.selection.of(findings, read)
             models += sum(only is None or model.name in only for model in read.models)
-            own = f"{_spelt(place)}/" if len(repos) > 1 else ""
-            kept += [finding.relative_to(read.path, own) for finding in findings]
+            folder = f"{_spelt(place)}/" if len(repos) > 1 else ""
+            kept += [finding.relative_to(read.path, folder) for finding in findings]
             if entries is not None:
-                fresh = known.new(findings, entries, read.path, own)
+                fresh = baseline.new(findings, entries, read.path, folder)
                 accepted += len(findings) - len(fresh)
                 findings = fresh
             base = f"{place.rstrip('/')}/" if "://" in place else below(read.path)
@@ -155,19 +155,19 @@ def command(repos: tuple[str, ...], team: TeamOptions, options: CheckOptions) ->
             texts |= {base + path.removeprefix(below(read.path)): text for path, text in _texts(read).items()}
             if options.fix:
                 _fix(read, settings, release, only, write=options.write)
-            found += findings
+            reported += findings
     if options.write_baseline:
-        files.write(options.write_baseline, known.render(kept).encode())
+        files.write(options.write_baseline, baseline.render(kept).encode())
         console.echo(f"{counted(len(kept), 'finding')} accepted in {options.write_baseline}")
         return 0
-    report = Report(findings=tuple(found), models=models, known=accepted, texts=texts, colour=_colour())
+    report = Report(findings=tuple(reported), models=models, accepted=accepted, texts=texts, colour=_colour())
     if not options.fix:
         _echo(RENDERERS["json" if options.as_json else options.format](report))
-    return int(any(options.strict or finding.severity == "error" for finding in found))
+    return int(any(options.strict or finding.severity == "error" for finding in reported))
 
 
 def _spelt(place: str) -> str:
-    """The name of a repository in a baseline: one for all ways to write it from the same folder."""
+    """Name of a repository in a baseline: equal for all spellings from the same folder."""
     return place.rstrip("/") if "://" in place else os.path.normpath(place)
 
 
@@ -191,7 +191,7 @@ def _refuse(repos: tuple[str, ...], options: CheckOptions) -> None:
 
 
 def _settings(team: TeamOptions) -> CheckSettings:
-    """Settings of trb.toml, overridden by the flags; what is ignored adds up."""
+    """Settings of trb.toml, overridden by the flags; ignored codes add up."""
     from triton_repo_builder.check import settings
 
     file = team.config or (CONFIG if CONFIG.exists() else None)
@@ -217,13 +217,13 @@ def _settings(team: TeamOptions) -> CheckSettings:
 
 
 def _split(texts: tuple[str, ...]) -> tuple[str, ...]:
-    """The names of an option that may be repeated, each time with several."""
+    """Names of an option that may be repeated, each time with several names."""
     return tuple(part.strip() for names in texts for part in names.split(",") if part.strip())
 
 
 @contextlib.contextmanager
 def _opened(place: str) -> Iterator[Repository]:
-    """A folder, or a repository in a store for as long as it is checked."""
+    """The repository in a folder, or in a store for the duration of the check."""
     from triton_repo_builder import repository
     from triton_repo_builder.check import backends
 
@@ -277,7 +277,7 @@ def _texts(read: Repository) -> dict[str, str]:
 def _fix(
     read: Repository, settings: CheckSettings, release: Release, only: set[str] | None, *, write: bool
 ) -> None:
-    """Print what would change; write it if asked to."""
+    """Print the corrections; write them with ``write``."""
     from triton_repo_builder import check
     from triton_repo_builder.check import fixes
 
@@ -295,8 +295,8 @@ def _fix(
             console.patch(shown.encode("utf-8", "surrogateescape"))
     if write:
         fixes.write(changed)
-    what = "corrected" if write else "would change; write them with --fix --write"
-    console.echo(f"{counted(len(changed), 'file')} {what}", err=True)
+    action = "corrected" if write else "would change; write them with --fix --write"
+    console.echo(f"{counted(len(changed), 'file')} {action}", err=True)
 
 
 def _colour() -> bool:
@@ -304,5 +304,5 @@ def _colour() -> bool:
 
 
 def _echo(text: str) -> None:
-    """Print a report, whose names are ``printable`` and whose colours are ours."""
+    """Print a report, with ``printable`` names and our own colours."""
     console.echo(console.Styled(text.encode("utf-8", "backslashreplace").decode("utf-8")))

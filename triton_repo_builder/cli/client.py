@@ -26,7 +26,7 @@ LANGUAGES = {
 
 @dataclass(frozen=True, kw_only=True)
 class ClientOptions:
-    """The server, and what is printed or written."""
+    """The server, and the output to print or write."""
 
     url: str | None = option(
         None, Text(), Topic.RUNNING, "Ask this server instead of REPO; also the address in the calls."

@@ -23,7 +23,7 @@ SHOWN = 12
 
 @dataclass(frozen=True, kw_only=True)
 class OutputOptions:
-    """Where the result goes."""
+    """Destination of the result."""
 
     as_json: bool = option(False, Switch(), Topic.OUTPUT, "Print the result as JSON.", flag="--json")
 

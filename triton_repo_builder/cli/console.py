@@ -1,4 +1,4 @@
-"""How commands talk to a person: progress on stderr if that is a terminal, tables, notes and errors."""
+"""Output for a person: progress on stderr if that is a terminal, tables, notes and errors."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 Unit = Literal["stages", "items", "bytes"]
 Advance = Callable[[str, int, int], None]
-"""Takes what is being worked on, how much is done, and how much there is."""
+"""Receives the current step, the amount done and the total."""
 PIPE_WIDTH = 160
 """Columns of piped output, so that no table breaks its lines for a program."""
 
 
 class Styled(str):
-    """A text with ANSI's codes of our own, and no others."""
+    """A text with our own ANSI codes and no others."""
 
     __slots__ = ()
 
@@ -40,13 +40,13 @@ def style(text: str, **how: Any) -> Styled:
 
 
 def echo(*parts: str, nl: bool = True, err: bool = False) -> None:
-    """Print on stdout or stderr. Codes that a terminal obeys, in names of others say, are spelled out."""
+    """Print on stdout or stderr, with terminal control codes (as in foreign names) escaped."""
     texts = (part if isinstance(part, Styled) else visible(part) for part in parts)
     click.echo("".join(texts), nl=nl, err=err)
 
 
 def patch(content: bytes) -> None:
-    """Print bytes for another program, as they are."""
+    """Print bytes unchanged, for another program."""
     click.echo(content, nl=False)
 
 
@@ -136,9 +136,9 @@ def table(
 
 
 def line(text: str, *, err: bool = True) -> None:
-    """Print what is being done. If its reader is gone nothing is printed, and the work goes on.
+    """Print a step of the work. If the reader is gone, nothing is printed and the work goes on.
 
-    Ctrl-C in ``trb apply 2>&1 | tee log`` ends tee first: a message about the way back must not end that.
+    Ctrl-C in ``trb apply 2>&1 | tee log`` ends tee first: a message must not end the roll-back.
     """
     with suppress(OSError):
         echo(text, err=err)
@@ -159,9 +159,9 @@ def note(text: str) -> None:
 def print_error(error: TrbError, label: str = "error", subject: str = "") -> None:
     """Print an error on stderr: its subject, place, message, kind and remedy."""
     places = "".join(f"{visible(place, lines=False)}: " for place in (subject, error.where) if place)
-    first, *more = error.message.split("\n", 1)
+    first, *details = error.message.split("\n", 1)
     kind = style(f" [{error.code.kind}]", dim=True)
-    rest = "".join(f"\n{line}" for line in more)
+    rest = "".join(f"\n{line}" for line in details)
     echo(style(f"{label}: ", fg="red", bold=True), places + first, kind, rest, err=True)
     if error.remedy:
         echo(style("  fix: ", fg="green"), error.remedy, err=True)
@@ -188,7 +188,7 @@ def print_json_error(error: TrbError) -> None:
 def recovered(repository: Path, *, write: bool = True, whole: bool = False) -> None:
     """Undo what a killed trb left half done in a repository, and tell the user; refuse it with ``write`` off.
 
-    With ``whole`` refuse one that an apply left between two states, each of which can be served.
+    With ``whole``, also refuse a repository that an apply left between two states.
     """
     from triton_repo_builder.repository.journal import between, recovery
 

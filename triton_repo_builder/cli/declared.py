@@ -66,7 +66,7 @@ class Suggested(ParamType):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """The suggestions that begin like this."""
+        """The suggestions with this prefix."""
         from click.shell_completion import CompletionItem
 
         return [CompletionItem(text) for text in self._suggestions if text.startswith(incomplete)]
@@ -99,7 +99,7 @@ def options(**groups: type[Any]) -> Callable[[Callable[..., R]], Callable[..., R
 
 
 def _object(options: type[Any], parameters: dict[str, Any]) -> Any:
-    """An object of the dataclass from click's parameters, which it takes out of them."""
+    """An object of the dataclass, from click's parameters, which are removed from the mapping."""
     arguments = {}
     for each in fields(options):
         if inner := each.metadata.get("nested"):
@@ -160,7 +160,7 @@ TYPES: Mapping[type[values.Value], Callable[[Any], Mapping[str, Any]]] = {
     },
     values.FilePaths: lambda value: {"type": Place(), "multiple": True},
 }
-"""click's attributes of each kind of value; others parse their text."""
+"""click attributes of each kind of value; other kinds parse their text."""
 
 
 def help_of(entry: Option) -> str:
@@ -173,7 +173,7 @@ def help_of(entry: Option) -> str:
 
 
 def arguments(*options: Any) -> Iterator[str]:
-    """The flags that give these options again, in a process with another current folder, too."""
+    """Flags that repeat these options, also in a process with another current folder."""
     for group in options:
         for flag, value in changed(group):
             if isinstance(value, bool):

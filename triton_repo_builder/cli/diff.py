@@ -34,7 +34,7 @@ MEANINGS = {
 
 @dataclass(frozen=True, kw_only=True)
 class DiffOptions:
-    """The repository, and how differences are shown."""
+    """The repository, and the format of the differences."""
 
     repo: Path = option(DEFAULT_REPOSITORY, FilePath(), Topic.REPOSITORY, "Repository of NAME@VERSION.")
     fail_on: str | None = option(

@@ -1,4 +1,4 @@
-"""Options of every command that starts a server: which engine, and how; or the address of one that runs."""
+"""Options of commands that start a server (its engine) or use a running one (its address)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class EngineOptions:
     container: ContainerOptions = nested(ContainerOptions)
 
     def checked(self) -> EngineOptions:
-        """The options, with engine docker if one that only Docker has is set. Raises ``UsageError``."""
+        """The options, with engine docker if a Docker-only option is set. Raises ``UsageError``."""
         docker_only = [flag for flag, _ in changed(self.container)]
         if not self.host:
             raise click.BadParameter("is empty; 127.0.0.1 is this machine alone", param_hint="--host")
@@ -93,7 +93,7 @@ def opened(
 
 @contextmanager
 def running(repository: Path, engine: EngineOptions, models_url: str = "") -> Iterator[RunningServer]:
-    """A server on free ports, for as long as the ``with`` block runs."""
+    """A server on free ports during the ``with`` block."""
     from triton_repo_builder.run import serve
 
     options = ServeOptions(
@@ -115,7 +115,7 @@ def running(repository: Path, engine: EngineOptions, models_url: str = "") -> It
 def reached(
     repository: Repository | None, address: Address, engine: EngineOptions, models_url: str = ""
 ) -> Iterator[tuple[Urls, int | None]]:
-    """The server at the address, or one on the repository; with its process, if it was started here."""
+    """The server at the address, or a new one on the repository, with its process."""
     if address.url is not None:
         yield address.urls(), None
         return

@@ -48,5 +48,5 @@ def command(repo: Path) -> None:
             remedy="get them with: git lfs install && git lfs pull",
         )
     if not fetched:
-        what = f"{present} already there" if present else "all its files are in git"
-        console.echo(f"nothing to fetch: {what}")
+        reason = f"{present} already there" if present else "all its files are in git"
+        console.echo(f"nothing to fetch: {reason}")

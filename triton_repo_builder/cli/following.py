@@ -1,4 +1,4 @@
-"""Which revision ``trb serve`` serves, and the thread that follows a pointer."""
+"""Revision that ``trb serve`` serves, and the thread that follows a pointer."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 PATIENCE = 20.0
-"""Seconds for a change to be undone whose server is stopped."""
+"""Seconds to roll a change back when its server is stopped."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RevisionOptions:
-    """Content that may be served."""
+    """Restrictions on the served content."""
 
     verify: bool = option(
         False,
@@ -84,7 +84,7 @@ class Following:
 
     @contextmanager
     def started(self, server: RunningServer, root: Path) -> Iterator[None]:
-        """Follow the pointer for as long as the ``with`` block runs; then the server is stopped, too."""
+        """Follow the pointer during the ``with`` block; at its end the server is stopped, too."""
         from triton_repo_builder.ship.deploy.follow import Follower
 
         follower = Follower(

@@ -39,7 +39,7 @@ def as_ctrl_c() -> Iterator[None]:
 
 @contextmanager
 def ctrl_c_in_background() -> Iterator[None]:
-    """Let SIGINT end a server that a script started in the background: shells have such a job ignore it."""
+    """Let SIGINT end a server that a script started in the background: its shell ignores the signal."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
@@ -65,7 +65,7 @@ def _cleaning_up() -> bool:
 
 
 def _drop_lost_terminal() -> None:
-    """Have output go nowhere if its terminal is gone: a message must not end the way back."""
+    """Discard output if its terminal is gone: a message must not end the roll-back."""
     for stream in (1, 2):
         try:
             os.write(stream, b"")

@@ -15,7 +15,7 @@ from triton_repo_builder.cli.options import Server
 
 @dataclass(frozen=True, kw_only=True)
 class LoadOptions:
-    """Patience, and the output."""
+    """Time limit and output."""
 
     timeout: float = option(
         300.0, Real(0, above=True), Topic.RUNNING, "Seconds until the models must be ready."

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 SPARSE = 0.05
-"""Share of zeros among the weights that somebody must have made on purpose."""
+"""Share of zeros among the weights above which they are taken as intended."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class ModelOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ResultOptions:
-    """Where the result goes."""
+    """Destination of the result."""
 
     output: Path = field(
         metadata=declare(FilePath(), Topic.OUTPUT, "Folder to write; it must not exist.", also=("-o",))
@@ -112,7 +112,7 @@ def command(model: Path, options: OptimizeOptions, source: ModelOptions, result:
 
 
 def _note_speed(outcome: Outcome) -> None:
-    """What the table's numbers are worth, and a result that gains no speed."""
+    """Note how precise the table's numbers are, and whether the result is faster."""
     from triton_repo_builder.measure.bench.report.table import NOISE
 
     busy = max(line.speed.others for line in outcome.lines)
@@ -127,7 +127,7 @@ def _note_speed(outcome: Outcome) -> None:
 
 
 def _note_zeros(outcome: Outcome) -> None:
-    """What was cut out, and what is zero without a gain."""
+    """Note which layers or heads were cut out, and which zeros bring no gain."""
     zeros = outcome.zeros
     if zeros.any:
         console.note(f"{zeros.heads} heads and {zeros.neurons} neurons are zero: they were cut out")
@@ -144,14 +144,14 @@ def _print(outcome: Outcome) -> None:
     measure = outcome.lines[-1].accuracy.measure
     low = any(line.accuracy.lowest is not None for line in outcome.lines)
     change = any(line.accuracy.change is not None for line in outcome.lines)
-    more = [measure, *(["1 % quantile"] if low else []), *(["largest change"] if change else [])]
-    more += [f"labelled {name}" for name in outcome.lines[0].quality]
+    quality = [measure, *(["1 % quantile"] if low else []), *(["largest change"] if change else [])]
+    quality += [f"labelled {name}" for name in outcome.lines[0].quality]
     rows = []
     for number, line in enumerate(outcome.lines):
         rows.append(_row(line, outcome.lines[0], outcome.lines[max(0, number - 1)], low=low, change=change))
     examples = f", {outcome.labelled} labelled examples" if outcome.labelled else ""
     console.echo(f"{outcome.samples.count} samples ({outcome.samples.about}){examples}, one thread:")
-    console.table(["step", *numbers, *more], rows, right=[*numbers, *more])
+    console.table(["step", *numbers, *quality], rows, right=[*numbers, *quality])
 
 
 def _latency(line: Measured, size: int) -> str:
@@ -162,14 +162,14 @@ def _latency(line: Measured, size: int) -> str:
 
 
 def _row(line: Measured, first: Measured, before: Measured, *, low: bool, change: bool) -> list[str]:
-    """Numbers of a step; of the original no accuracy, which is what it is measured by."""
+    """Numbers of a step; the original has no accuracy because the others are compared with it."""
     latencies = [_latency(line, size) for size in first.speed.latency]
-    found = line.accuracy
-    accuracy = [f"{found.mean:.4f}" if found.measure else "-"]
+    measured = line.accuracy
+    accuracy = [f"{measured.mean:.4f}" if measured.measure else "-"]
     if low:
-        accuracy.append("-" if found.lowest is None else f"{found.lowest:.4f}")
+        accuracy.append("-" if measured.lowest is None else f"{measured.lowest:.4f}")
     if change:
-        accuracy.append("-" if found.change is None else f"{found.change:.3f}")
+        accuracy.append("-" if measured.change is None else f"{measured.change:.3f}")
     return [
         line.step,
         f"{line.bytes / 1e6:.1f}",

@@ -1,4 +1,4 @@
-"""Options of several commands: kinds of values, defaults, and the server that is meant."""
+"""Options of several commands: kinds of values, defaults, and the server to use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEFAULT_REPOSITORY = Path("model_repository")
 DEFAULT_URL = "http://127.0.0.1:8000"
 HTTP_PORT = 8000
 LAST_HTTP_PORT = 65533
-"""The last one that has two ports above it."""
+"""The highest port that has two ports above it."""
 VARIABLE = "TRB_ADMIN_KEY_FILE"
 """Environment variable for --admin-key."""
 
@@ -41,7 +41,7 @@ class Place(click.Path):
 
 
 class Real(click.FloatRange):
-    """A number in a range. Not NaN, which no comparison of click's refuses, and never without end."""
+    """A finite number in a range. click's comparisons would accept NaN."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """A ``float``."""
@@ -114,7 +114,7 @@ class Server:
         click.get_current_context().call_on_close(lambda: admin_key.forget(url))
 
     def reached(self) -> str:
-        """The address, with which the key is sent."""
+        """The address; the key is sent with its requests."""
         url = server_url(self.url)
         self.send_key(url)
         return url
@@ -122,7 +122,7 @@ class Server:
 
 @dataclass(frozen=True, kw_only=True)
 class Address(Server):
-    """A server that runs already, instead of one that the command starts."""
+    """A running server, instead of one that the command starts."""
 
     url: str | None = option(
         None,
@@ -151,7 +151,7 @@ class Address(Server):
 
 
 def server_url(url: str | None) -> str:
-    """``url`` if there is one, else that of the only server in the background, else Triton's default."""
+    """``url`` if set, else the URL of the only server in the background, else Triton's default."""
     from triton_repo_builder.base.errors import Code, TrbError
     from triton_repo_builder.run.serve.background import registry
 

@@ -1,4 +1,4 @@
-"""``trb plan``: how many machines a load needs, and what they cost."""
+"""``trb plan``: number and cost of machines for a load."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ Simulated = tuple[str, "Prediction"]
 
 
 def _simulate(offers: Sequence[Offer], load: Load, pattern: str, autoscale: float | None) -> list[Simulated]:
-    """The best offer that was measured well enough: with the formula's replicas, one lost, and the fewest."""
+    """Simulations of the best offer with service times: planned replicas, one fewer, the minimum."""
     from triton_repo_builder.base.errors import Code, TrbError
     from triton_repo_builder.measure.capacity import predict
     from triton_repo_builder.measure.capacity.arrivals import Autoscaling

@@ -1,4 +1,4 @@
-"""``trb promote``, and what ``trb rollback`` shares with it."""
+"""``trb promote``, and code shared with ``trb rollback``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class SwitchedServer(Address):
-    """A running server whose version is changed, too."""
+    """A running server that also changes its version."""
 
     url: str | None = option(
         None, Text(), Topic.RUNNING, "Also switch this running server, tested by trb smoke before and after."
@@ -29,7 +29,7 @@ class SwitchedServer(Address):
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeOptions:
-    """How files are replaced, and where the result goes."""
+    """Replacement of files, and destination of the result."""
 
     force: bool = option(
         False, Switch(), Topic.REPOSITORY, "Replace files that were edited since trb wrote them."
@@ -53,7 +53,7 @@ class PromoteOptions:
 
 
 def _way_back(move: Move) -> str:
-    """Text about the way back: nobody should count on a version that a rollback would refuse."""
+    """Text about the roll-back, which must not promise a version that a rollback would refuse."""
     from triton_repo_builder.repository import integrity
     from triton_repo_builder.ship.deploy import promote
 
@@ -121,8 +121,8 @@ def run(
     if move is None:
         server = url if settled else None
         served = {"endpoint": name, "version": version, "changed": settled, "server": server}
-        again = f"{url} serves version {version} of {name} again"
-        text = again if settled else f"version {version} of {name} is already served"
+        restored = f"{url} serves version {version} of {name} again"
+        text = restored if settled else f"version {version} of {name} is already served"
         console.echo(json.dumps(served) if as_json else text)
         return
     if as_json:

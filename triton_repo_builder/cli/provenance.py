@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedServer(Server):
-    """A running server, whose models are asked for."""
+    """A running server, with the models to query."""
 
     url: str | None = option(
         None, Text(), Topic.RUNNING, "Ask this running server; with REPO compare the two."
@@ -129,5 +129,5 @@ def _server(link: Link) -> str:
             reason for reason in link.reasons if not link.facts.content or link.facts.content not in reason
         )
         return f"{link.server} serves the same: {compared}"
-    what = "serves something else" if link.agrees is False else "what it serves cannot be known"
-    return f"{link.server}: {what}" + "".join(f"\n    {reason}" for reason in link.reasons)
+    difference = "serves something else" if link.agrees is False else "what it serves cannot be known"
+    return f"{link.server}: {difference}" + "".join(f"\n    {reason}" for reason in link.reasons)

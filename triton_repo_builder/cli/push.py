@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class PushOptions:
-    """Pushing, or what is done at the URL instead."""
+    """Options of pushing, and of other actions at the URL."""
 
     force: bool = option(False, Switch(), Topic.REPOSITORY, "Push despite errors of trb check.")
     key_file: Path | None = option(
@@ -43,7 +43,7 @@ class PushOptions:
     as_json: bool = option(False, Switch(), Topic.OUTPUT, "Print the result as JSON.", flag="--json")
 
     def checked(self) -> PushOptions:
-        """The options. Raises ``UsageError`` for those that do not belong together."""
+        """The options. Raises ``UsageError`` for incompatible ones."""
         if self.list and self.prune:
             raise click.UsageError("--list and --prune are two different things: use one of them.")
         if self.prune != (self.keep is not None):
@@ -102,7 +102,7 @@ def command(url: str, repo: Path | None, options: PushOptions) -> int:
 
 
 def _check_combination(repo: Path | None, options: PushOptions) -> None:
-    """Raise ``UsageError`` for what has no meaning without a push."""
+    """Raise ``UsageError`` for options that need a push."""
     pushing = {
         "REPO": repo is not None,
         "--force": options.force,
@@ -118,9 +118,9 @@ def _print(pushed: Pushed) -> None:
     for line in pushed.accepted:
         console.note(line)
     verb = "would send" if pushed.dry_run else "sent"
-    what = f"{verb} {len(pushed.sent)} new, {pushed.sent_bytes:,} bytes" if pushed.sent else "nothing to send"
+    sent = f"{verb} {len(pushed.sent)} new, {pushed.sent_bytes:,} bytes" if pushed.sent else "nothing to send"
     copied = f", {len(pushed.copied)} copied within the bucket" if pushed.copied else ""
-    console.echo(f"{counted(pushed.files, 'file')}, {pushed.bytes:,} bytes; {what}{copied}")
+    console.echo(f"{counted(pushed.files, 'file')}, {pushed.bytes:,} bytes; {sent}{copied}")
     if pushed.dry_run:
         console.echo(f"the revision would be {pushed.revision}")
     elif pushed.previous == pushed.revision:
@@ -138,16 +138,16 @@ def _print(pushed: Pushed) -> None:
 def _list(location: Location, *, as_json: bool) -> int:
     from triton_repo_builder.ship import stores
 
-    found = stores.revisions(location)
+    revisions = stores.revisions(location)
     if as_json:
-        listed = {"location": str(location), "revisions": [asdict(stored) for stored in found]}
+        listed = {"location": str(location), "revisions": [asdict(stored) for stored in revisions]}
         console.echo(json.dumps(listed, ensure_ascii=False))
     else:
-        _table(found)
+        _table(revisions)
     return 0
 
 
-def _table(found: tuple[Stored, ...]) -> None:
+def _table(revisions: tuple[Stored, ...]) -> None:
     rows = [
         (
             stored.revision,
@@ -157,14 +157,14 @@ def _table(found: tuple[Stored, ...]) -> None:
             stored.labels.get("trb.version", ""),
             "\n".join(_short(key) for key in stored.signed_by),
         )
-        for stored in found
+        for stored in revisions
     ]
     columns = ("revision", "is", "pushed (UTC)", "bytes", "trb", "signed by (not verified)")
     console.table(columns, rows, right=("bytes",), whole=("revision", "pushed (UTC)"))
 
 
 def _short(fingerprint: str) -> str:
-    """As much of a fingerprint as people compare; --json has all of it."""
+    """Start of a fingerprint, as long as people compare; --json has all of it."""
     return f"{fingerprint[:23]}…" if len(fingerprint) > 24 else fingerprint
 
 

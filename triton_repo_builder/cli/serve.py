@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessOptions:
-    """How the command itself runs."""
+    """Options of the process itself."""
 
     admin_key: Path | None = option(
         None,
@@ -130,15 +130,15 @@ def _shown(options: ServeOptions) -> Iterator[ServeOptions]:
 
     from triton_repo_builder.run.serve.background import log_follow
 
-    own = options.log_file is None
-    if own:
+    temporary = options.log_file is None
+    if temporary:
         held, name = tempfile.mkstemp(prefix="trb-", suffix=".log")
         os.close(held)
     file = options.log_file or Path(name)
     with log_follow.following(file, lambda text: console.echo(text, nl=False, err=True)):
         yield replace(options, log_file=file)
     # After a failure the message names it.
-    if own:
+    if temporary:
         file.unlink(missing_ok=True)
 
 
@@ -236,7 +236,7 @@ def _entry(about: dict[str, Any], started: float) -> Any:
 
 
 def _update(file: Path, kept: KeptServer) -> None:
-    """Have the entry name the process, container and log of a server that was started again."""
+    """Update the entry with the process, container and log of a restarted server."""
     from triton_repo_builder.run.serve.background import registry
 
     entry, server = registry.read(file), kept.server

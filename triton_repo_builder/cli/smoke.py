@@ -30,7 +30,7 @@ COLOURS = {"passed": "green", "failed": "bold red", "unverified": "yellow", "ski
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions:
-    """Where the report goes."""
+    """Destination of the report."""
 
     as_json: bool = option(False, Switch(), Topic.OUTPUT, "Print the report as JSON.", flag="--json")
     junit: Path | None = option(
@@ -87,7 +87,7 @@ def command(
 def _repository(
     repo: Path | Location | None, address: Address, engine: engines.EngineOptions
 ) -> Iterator[tuple[Repository | None, str]]:
-    """The repository, if there is one, and the url that the server reads it from if not this folder."""
+    """The repository, if any, and the URL from which the server reads it if not from this folder."""
     from triton_repo_builder import repository
 
     if repo is None and address.url is not None and not DEFAULT_REPOSITORY.is_dir():
@@ -112,7 +112,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def print_report(report: SmokeReport, *, quiet: bool = False) -> None:
-    """The table, what does not hold in full, and the sum; ``quiet`` leaves the table out."""
+    """Print the table, the failures in full, and the totals; ``quiet`` omits the table."""
     if not quiet:
         _table(report)
     output = console.output()

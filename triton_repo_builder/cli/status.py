@@ -72,7 +72,7 @@ def _restarted(server: Background) -> str:
 
 
 def _loaded(server: Background) -> tuple[list[str], int]:
-    """Names of the endpoints that answer now, and how many the repository has."""
+    """Names of the ready endpoints, and the number of endpoints in the repository."""
     from triton_repo_builder import repository
     from triton_repo_builder.base.errors import TrbError
     from triton_repo_builder.repository import composition
@@ -83,8 +83,8 @@ def _loaded(server: Background) -> tuple[list[str], int]:
         if "://" in server.repository:
             # Its configurations are not readable here: without them the steps of ensembles count, too.
             started_with = [endpoint["name"] for endpoint in server.endpoints]
-            ready, known = _ready(http, started_with)
-            return sorted(ready), len(known)
+            ready, all_names = _ready(http, started_with)
+            return sorted(ready), len(all_names)
         read = repository.read(Path(server.repository))
         ready, _ = _ready(http, [model.name for model in read.models])
     except (OSError, TrbError):
@@ -94,17 +94,17 @@ def _loaded(server: Background) -> tuple[list[str], int]:
     return sorted(answer - steps), len(read.endpoints)
 
 
-def _ready(http: HttpClient, known: list[str]) -> tuple[list[str], list[str]]:
-    """Names of the models that are ready, and of all; of those known here if the server keeps its list.
+def _ready(http: HttpClient, names: list[str]) -> tuple[list[str], list[str]]:
+    """Names of the models that are ready, and of all models; of ``names`` only if the server hides its list.
 
-    Each is asked: from release 26.01 on one whose process died says so, while the list has it as ready.
+    Each model is asked: from release 26.01 on the list still has a model as ready after its process died.
     """
     from triton_repo_builder.base.errors import TrbError
 
     try:
         states = http.states()
     except TrbError:  # for holders of its admin key only; whether a model is ready is no secret
-        return [name for name in known if http.ready(name)], known
+        return [name for name in names if http.ready(name)], names
     listed = [name for name, (state, _) in states.items() if state == "READY"]
     return [name for name in listed if http.ready(name)], list(states)
 

@@ -31,7 +31,7 @@ TOML = Path("trb.toml")
 
 @dataclass(frozen=True, kw_only=True)
 class TuneAddress(Address):
-    """A server that runs already, whose models are loaded with other settings."""
+    """A running server, on which models are loaded with other settings."""
 
     url: str | None = option(
         None,
@@ -113,7 +113,7 @@ def command(
 
 @contextmanager
 def _folder(output: Path | None) -> Iterator[None]:
-    """The folder of the search, which no other run uses meanwhile."""
+    """The folder of the search, locked against other runs."""
     from triton_repo_builder.measure.tune import output as outputs
     from triton_repo_builder.repository.journal import staging
 
@@ -126,7 +126,7 @@ def _folder(output: Path | None) -> Iterator[None]:
 
 
 def _show(report: Report, output: Path | None, *, as_json: bool, quiet: bool = False) -> None:
-    """The report in its folder, and on standard output unless an error is to follow there as JSON."""
+    """Write the report to its folder, and print it unless an error follows as JSON."""
     from triton_repo_builder.measure.tune import output as outputs
 
     if as_json:
@@ -162,7 +162,7 @@ def _progress() -> Iterator[Callable[[str, int, int], None]]:
 
 
 def _smoke(urls: Urls, repository: Repository | None) -> None:
-    """Raise ``TrbError`` FAILED_CHECKS if the endpoints do not answer as they should."""
+    """Raise ``TrbError`` FAILED_CHECKS if the endpoints answer wrongly."""
     from triton_repo_builder.base.errors import Code, TrbError
     from triton_repo_builder.run import smoke
 
@@ -180,12 +180,12 @@ def _smoke(urls: Urls, repository: Repository | None) -> None:
 def _settle(
     report: Report, repository: Repository, engine: engines.EngineOptions, result: ResultOptions
 ) -> None:
-    """Show what would change; with ``--write`` write it, and put it back if smoke does not pass."""
+    """Print the changes; with ``--write`` write them, and roll them back if smoke fails."""
     from triton_repo_builder.base.errors import TrbError
     from triton_repo_builder.measure.tune import write_back
 
     try:
-        made = write_back.changes(report, repository, TOML)
+        changes = write_back.changes(report, repository, TOML)
     except TrbError as error:
         if result.write:
             raise
@@ -195,15 +195,15 @@ def _settle(
     if endpoint != report.endpoint:
         console.note(f"have clients call {endpoint}: it is the variant that was chosen")
     if not result.as_json:
-        console.echo("".join(change.diff for change in made), nl=False)
-        if made and not result.write:
+        console.echo("".join(change.diff for change in changes), nl=False)
+        if changes and not result.write:
             console.echo("nothing was written; --write writes this")
-    if not result.write or not made:
+    if not result.write or not changes:
         return
-    with write_back.written(report, repository, made), engines.running(repository.path, engine) as server:
+    with write_back.written(report, repository, changes), engines.running(repository.path, engine) as server:
         _smoke(server.urls, engines.repository(repository.path, needed=True))
     if not result.as_json:
-        console.echo(f"wrote {', '.join(change.shown for change in made)}; trb smoke passes as before")
+        console.echo(f"wrote {', '.join(change.shown for change in changes)}; trb smoke passes as before")
         if not TOML.is_file() and endpoint == report.endpoint and report.default:
             values = write_back.options(report, {name: report.default.setting[name] for name in report.space})
             lines = ", ".join(f"{key} = {value!r}".replace("'", '"') for key, value in values.items())

@@ -14,7 +14,7 @@ from triton_repo_builder.cli.options import Server
 
 @dataclass(frozen=True, kw_only=True)
 class UnloadOptions:
-    """Patience."""
+    """Time limit."""
 
     timeout: float = option(
         60.0, Real(0, above=True), Topic.RUNNING, "Seconds until the models must be unloaded."

@@ -62,22 +62,22 @@ def command(revision: str, address: Server, options: VerifyOptions) -> int:
         console.recovered(Path(revision), write=False)
     server = address.reached()
     with console.progress("bytes") as progress:
-        found, verdicts = verify.run(
+        target, verdicts = verify.run(
             revision, server, options.names, strict=options.strict, progress=progress
         )
     same = all(verdict.result is verify.Result.SAME for verdict in verdicts)
     if options.as_json:
         document = {
-            "revision": found.name,
-            "commit": found.commit or None,
-            "digest": found.digest or None,
+            "revision": target.name,
+            "commit": target.commit or None,
+            "digest": target.digest or None,
             "server": server,
             "same": same,
             "endpoints": [verdict.to_json() for verdict in verdicts],
         }
         console.echo(json.dumps(document, indent=1, ensure_ascii=False))
     else:
-        console.echo(f"{found.name} and {server}")
+        console.echo(f"{target.name} and {server}")
         for verdict in verdicts:
             _print(verdict)
     return int(not same)

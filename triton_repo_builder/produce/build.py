@@ -39,25 +39,25 @@ def build(
 
     ``common`` are options that were set for many models: this one's task may have no use for them.
     """
-    asked = request_of.requested(options, progress, machine, common)
-    request, model, src = asked.request, asked.model, asked.request.source
+    build_request = request_of.requested(options, progress, machine, common)
+    request, model, src = build_request.request, build_request.model, build_request.request.source
     name, release = request.name, request.release
 
     progress("recording the original model's answers")
-    kind = KINDS[asked.kind]
+    kind = KINDS[build_request.kind]
     prepared = kind.prepare(request)
     recording = kind.record(request, prepared, model) if model else None
     plan = kind.plan(request, prepared, recording)
 
     vendored, vendor_notes = render_endpoint.vendor(plan, release)
-    repository, more = plan.repository, (*plan.files, *vendored)
+    repository, extra_files = plan.repository, (*plan.files, *vendored)
     if options.share_tokenizer:
-        repository, more = shared_tokenizer.share(repository, more)
+        repository, extra_files = shared_tokenizer.share(repository, extra_files)
     progress("taking checksums")
-    entry = provenance.entry(request, asked.kind, plan, repository)
+    entry = provenance.entry(request, build_request.kind, plan, repository)
     stamped = provenance.stamp(repository, entry)
     progress("composing the graph")
-    files, entry = provenance.seal(render_endpoint.render(request, plan, stamped, more), entry)
+    files, entry = provenance.seal(render_endpoint.render(request, plan, stamped, extra_files), entry)
     progress("checking what will be written")
     check_files.refuse_errors(name, files, release)
     return Build(
@@ -65,6 +65,8 @@ def build(
         version=stamped.version,
         files=files,
         entry=EndpointEntry(served=entry),
-        notes=tuple(filter(None, (asked.guess, *src.notes, *request.task.notes, *plan.notes, *vendor_notes))),
+        notes=tuple(
+            filter(None, (build_request.guess, *src.notes, *request.task.notes, *plan.notes, *vendor_notes))
+        ),
         settings=plan.settings,
     )

@@ -22,27 +22,27 @@ from triton_repo_builder.produce.write.publish import Publication
 
 TOML = "trb.toml"
 DESCRIBES = ("config.json", "tokenizer.json")
-"""Beside an ONNX file, these make the folder one exported model."""
+"""Files that, beside an ONNX file, mark the folder as one exported model."""
 ONE_MODEL = ("name", "model")
 """Options that only the trb.toml of one model may set."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DiscoveredModel:
-    """A model below the folder, and what its endpoint is called by default."""
+    """A model below the folder, and the default name of its endpoint."""
 
     model: Path
     """An exported folder, or an ONNX file by itself."""
     name: str
     config: Path | None
-    """Its own trb.toml."""
+    """The model's own trb.toml."""
     root: Path
     """The folder below which it was found."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failed:
-    """A model that was not built, and why."""
+    """A model that was not built, with the error."""
 
     name: str
     model: Path
@@ -102,14 +102,19 @@ def _below(root: Path, folder: Path, seen: set[Path]) -> list[DiscoveredModel]:
             if containment.within(folder, file.name)
         ]
     for inner in sorted(folder.iterdir()):
-        own = exported and inner.name == "onnx"
-        if inner.is_dir() and not inner.name.startswith(".") and not own and inner.resolve() not in seen:
+        weights_folder = exported and inner.name == "onnx"
+        if (
+            inner.is_dir()
+            and not inner.name.startswith(".")
+            and not weights_folder
+            and inner.resolve() not in seen
+        ):
             models += _below(root, inner, seen)
     return models
 
 
 def _name(root: Path, place: Path) -> str:
-    """A name from the whole path below the root: no neighbour changes it; empty for the root itself."""
+    """Name from the path below the root, whatever other models exist; empty for the root itself."""
     parts = source.without_commits(place.relative_to(root).parts)
     names = [
         part.removeprefix(source.CACHED).replace("--", "_") if part.startswith(source.CACHED) else part
@@ -122,14 +127,14 @@ def options_for(
     discovered: DiscoveredModel, common: Mapping[str, Any], flags: Mapping[str, Any]
 ) -> BuildOptions:
     """Defaults, the common trb.toml, the model's own, then the flags that were given (not None)."""
-    own = read_toml(discovered.config) if discovered.config else {}
-    if "output" in own:
+    settings = read_toml(discovered.config) if discovered.config else {}
+    if "output" in settings:
         raise usage("output", f"cannot differ by model ({discovered.config})", "give --output once, for all")
     refuse_reach(
-        own, discovered.root, f"a model's own trb.toml ({discovered.config})", "give it once, for all"
+        settings, discovered.root, f"a model's own trb.toml ({discovered.config})", "give it once, for all"
     )
     base = {"model": discovered.model, "name": discovered.name, "share_tokenizer": True}
-    options = check(BuildOptions(**layered(base, common, own, flags)))
+    options = check(BuildOptions(**layered(base, common, settings, flags)))
     if options.precision != KEEP:
         remedy = "run trb optimize on that model, and build the folder that it writes"
         raise usage("precision", "does not apply to --all", remedy)

@@ -14,7 +14,7 @@ from triton_repo_builder.check.finding import Finding
 
 
 def refuse_errors(endpoint: str, files: Iterable[File], release: Release) -> None:
-    """``TrbError`` FAILED_CHECKS if the server would refuse what is to be written."""
+    """Raise ``TrbError`` FAILED_CHECKS if the server would refuse the files to write."""
     errors = [finding for finding in findings(files, release) if finding.severity == "error"]
     if errors:
         raise TrbError(
@@ -27,7 +27,7 @@ def refuse_errors(endpoint: str, files: Iterable[File], release: Release) -> Non
 
 
 def findings(files: Iterable[File], release: Release) -> list[Finding]:
-    """Findings of ``trb check`` in these files, of which manifest.json is none yet: it is written last."""
+    """Findings of ``trb check`` in these files, without manifest.json, which is written last."""
     with tempfile.TemporaryDirectory(prefix="trb-check-") as folder:
         root = Path(folder).resolve()
         for file in files:
@@ -37,7 +37,7 @@ def findings(files: Iterable[File], release: Release) -> list[Finding]:
 
 
 def _stage(file: File, root: Path) -> None:
-    """The user's files, weights among them, as links: no rule reads more of them than the graph."""
+    """Links for the user's files, including weights: rules read only the graph."""
     path = root / file.path
     path.parent.mkdir(parents=True, exist_ok=True)
     if "/vendor/" in file.path:

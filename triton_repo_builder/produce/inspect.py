@@ -1,4 +1,4 @@
-"""``trb inspect``: everything that is known of a model before anything is built."""
+"""``trb inspect``: facts about a model before a build."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from triton_repo_builder.produce import limits
 
 @dataclass(frozen=True, kw_only=True)
 class Inspection:
-    """The source and what follows from it; ``problem`` is what a build would stumble over."""
+    """The source and its derived facts; ``problem`` is the error that a build would raise."""
 
     source: Source
     task: str
     task_reason: str
     releases: tuple[str, ...]
-    """Releases that load the file as it is."""
+    """Releases that load the unchanged file."""
     after_lowering: tuple[str, ...]
-    """Releases that load what ``trb build`` writes; it lowers the IR version if needed."""
+    """Releases that load the output of ``trb build``, which lowers the IR version if needed."""
     fault: str
-    """The newest release's refusal of a graph that no release loads for another reason than its opset."""
+    """The newest release's error for a graph that no release loads, unless the opset is the reason."""
     max_length: int | None
     max_length_from: str
     problem: TrbError | None
 
 
-def inspect(path: Path, given: Given = reader.NOTHING) -> Inspection:
+def inspect(path: Path, named_files: Given = reader.NOTHING) -> Inspection:
     """Read the model's skeleton and the files beside it; no weight is touched. Raises ``TrbError``."""
-    src = reader.read_source(path, given)
+    src = reader.read_source(path, named_files)
     signature = src.signature
     problem: TrbError | None = None
     task, reason = "tensor", ""

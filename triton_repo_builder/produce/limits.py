@@ -1,4 +1,4 @@
-"""What Triton and its release cannot serve for any task."""
+"""Limits of Triton and its release, for every task."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from triton_repo_builder.model.read.source import Source
 CACHES_ENSEMBLES = "ensemble_response_cache"
 EXTENSIONS = ("ai.onnx.contrib:", "com.microsoft.extensions:")
 SHOWN = 5
-"""Operators that a message names."""
+"""Limit of operators in a message."""
 
 
 def check_release(source: Source, release: Release) -> None:

@@ -1,4 +1,4 @@
-"""From options to a ``Request``: what is known of a model before it is run.
+"""Make a ``Request`` from options: facts about a model before it is run.
 
 ``trb build`` goes on to a plan, ``trb optimize`` to other files of the same model.
 """
@@ -36,7 +36,7 @@ class Requested:
     kind: Kind
     model: OriginalModel | None
     guess: str
-    """Why this task was taken; empty if it was stated."""
+    """Reason for the choice of the task; empty if the user stated it."""
 
 
 def requested(

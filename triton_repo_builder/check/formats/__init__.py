@@ -1,4 +1,4 @@
-"""How a report is written: one module a format, and its entry here."""
+"""Formats of a report: a module for each, and its entry here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workflow commands of GitHub Actions: each finding is an annotation at its line of a pull request."""
+"""Workflow commands of GitHub Actions: each finding annotates its line of a pull request."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from triton_repo_builder.check.result import Report, valid
 
 
 def render(report: Report) -> str:
-    """Names that are no text are escaped, so that the document is valid whatever they are."""
+    """Names that are not UTF-8 are escaped, so that the document is always valid."""
     return json.dumps([_valid(asdict(finding)) for finding in report.findings], indent=1)
 
 

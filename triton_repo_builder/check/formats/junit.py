@@ -8,7 +8,7 @@ from triton_repo_builder.check.result import Report, printable
 
 
 def render(report: Report) -> str:
-    """One suite; without findings it has one case, so that no reader takes it for a run that broke."""
+    """One suite; without findings it has one case, so that no reader takes it for a failed run."""
     cases = [_case(finding) for finding in report.findings] or [JUnitCase(classname="trb", name="check")]
     return document("trb check", cases).rstrip("\n")
 

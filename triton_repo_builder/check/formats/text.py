@@ -1,4 +1,4 @@
-"""A block a finding: file:line first for editors and grep, the line itself, a caret under the place."""
+"""A block for each finding: file:line first for editors and grep, the line, a caret under the place."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from triton_repo_builder.check.finding import Finding
 from triton_repo_builder.check.result import Report, printable
 
 STYLES = {"error": "1;31", "warning": "1;33", "place": "1", "code": "2", "fix": "32", "caret": "1;32"}
-"""ANSI's numbers."""
+"""ANSI color numbers."""
 
 
 def render(report: Report) -> str:
-    """For a person; in colour on a terminal."""
-    known = f"; {counted(report.known, 'finding')} of the baseline not shown" if report.known else ""
+    """Report for a person; in colour on a terminal."""
+    accepted = f"; {counted(report.accepted, 'finding')} of the baseline not shown" if report.accepted else ""
     checked = f"{counted(report.models, 'model')} checked"
     if not report.findings:
-        return f"{checked}, no findings{known}"
+        return f"{checked}, no findings{accepted}"
     blocks = [line for finding in report.findings for line in _block(report, finding)]
     warnings = len(report.findings) - report.errors
     totals = f"{counted(report.errors, 'error')}, {counted(warnings, 'warning')}"
-    return "\n".join([*blocks, f"{checked}: {totals}{known}"])
+    return "\n".join([*blocks, f"{checked}: {totals}{accepted}"])
 
 
 def _block(report: Report, finding: Finding) -> list[str]:

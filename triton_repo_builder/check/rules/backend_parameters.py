@@ -16,9 +16,9 @@ from triton_repo_builder.check.finding import Finding
 from triton_repo_builder.repository.pbtxt_document import Key
 
 BOOLEANS = ("0", "1", "false", "off", "on", "true")
-"""Of the backend library's ``ParseBoolValue``, in any case."""
+"""Values that the backend library's ``ParseBoolValue`` takes, in upper or lower case."""
 _STOI = r"\s*[-+]?\d.*"
-"""What C++'s ``stoi`` takes: it stops at what is not a digit."""
+"""Numbers that C++'s ``stoi`` takes: it stops at the first character that is not a digit."""
 _DIGITS = r"\d*"
 
 
@@ -27,7 +27,7 @@ class Parameter:
     """A parameter that a backend reads, and the values that it takes."""
 
     values: tuple[str, ...] = ()
-    """In capitals or not, unless ``exact``; empty for any text."""
+    """Accepted texts, in any case unless ``exact``; empty for any text."""
     number: str = ""
     """A pattern of the numbers that it takes, too."""
     exact: bool = False
@@ -35,7 +35,7 @@ class Parameter:
     """Whether the backend ignores any other value."""
     since: str = ""
     words: str = ""
-    """The backend's own, for another value."""
+    """The backend's message for any other value."""
 
 
 _BOOLEAN = Parameter(values=BOOLEANS, words="failed to convert '{value}' to boolean")
@@ -95,34 +95,36 @@ _MEANT = {
     ("pytorch", "INTER_OP_NUM_THREADS"): "INTER_OP_THREAD_COUNT",
     ("pytorch", "INTRA_OP_NUM_THREADS"): "INTRA_OP_THREAD_COUNT",
 }
-"""Older names, and those of other programs, in capitals."""
+"""Older names and names of other programs, in capitals."""
 _OF_THE_SERVER = ("coalesce-request-input", "execution-policy", "plugins", "version-compatible")
 """Options of the TensorRT backend on the server's command line."""
 
 
 def check(context: ModelContext) -> Iterator[Finding]:
     """The parameters of one model; PyTorch models in Python (``runtime: "model.py"``) have others."""
-    known = PARAMETERS.get(context.backend, {})
-    if not known or context.config.raw.get("runtime") == "model.py":
+    parameters = PARAMETERS.get(context.backend, {})
+    if not parameters or context.config.raw.get("runtime") == "model.py":
         return
     for key, value in context.config.parameters.items():
         place = ("parameters", Key(key))
-        if key not in known:
+        if key not in parameters:
             if remedy := _remedy(context.backend, key):
                 message = f"the {context.backend} backend does not know the parameter {key}, and ignores it"
                 yield context.finding("parameter-ignored", message, *place, remedy=remedy)
-        elif context.release.name < known[key].since:
+        elif context.release.name < parameters[key].since:
             message = f"release {context.release.name} ignores {key}"
-            remedy = f"it takes effect from {known[key].since} on"
+            remedy = f"it takes effect from {parameters[key].since} on"
             yield context.finding("parameter-ignored", message, *place, remedy=remedy)
-        elif not _takes(known[key], value):
-            values = ("true", "false") if known[key].values == BOOLEANS else known[key].values
-            remedy = f"write {' or '.join([*values, *['a whole number'] * bool(known[key].number)])}"
-            if known[key].silent:
+        elif not _takes(parameters[key], value):
+            values = ("true", "false") if parameters[key].values == BOOLEANS else parameters[key].values
+            remedy = f"write {' or '.join([*values, *['a whole number'] * bool(parameters[key].number)])}"
+            if parameters[key].silent:
                 message = f"the {context.backend} backend ignores {key} unless it is YES: it is '{value}'"
                 yield context.finding("parameter-ignored", message, *place, remedy=remedy)
             else:
-                words = known[key].words.format(key=key, value=value, lower=value.lower(), model=context.name)
+                words = parameters[key].words.format(
+                    key=key, value=value, lower=value.lower(), model=context.name
+                )
                 yield context.finding("backend-option", words, *place, remedy=remedy)
 
 
@@ -135,7 +137,7 @@ def _takes(parameter: Parameter, value: str) -> bool:
 
 
 def _remedy(backend: str, key: str) -> str:
-    """What a parameter that no backend reads was meant to be; empty if it is like none of them."""
+    """Remedy for a parameter that no backend reads: the parameter most like it; empty if none is."""
     if backend == "tensorrt" and key in _OF_THE_SERVER:
         return f"it is an option of the server: tritonserver --backend-config=tensorrt,{key}=…"
     by_capitals = {name.upper(): name for name in PARAMETERS[backend]}

@@ -16,7 +16,7 @@ LONG_DELAY = 1_000_000
 
 
 def check(context: ModelContext) -> Iterator[Finding]:
-    """Everything the core refuses in batching, cache and instance_group, and what it accepts in silence."""
+    """Errors of the core in batching, cache and instance_group, and settings without effect."""
     if context.max_batch_size < 0:
         message = f"'max_batch_size' must be non-negative value for {context.name}"
         yield context.finding("max-batch-size", message, "max_batch_size")
@@ -32,7 +32,7 @@ def check(context: ModelContext) -> Iterator[Finding]:
         yield from _instances(context)
 
 
-def _preferred(context: ModelContext, what: str, field: str, whose: str, *inner: str) -> Iterator[Finding]:
+def _preferred(context: ModelContext, subject: str, field: str, whose: str, *inner: str) -> Iterator[Finding]:
     batching = context.config.raw[field]
     for name in inner:
         batching = batching[name]
@@ -40,9 +40,9 @@ def _preferred(context: ModelContext, what: str, field: str, whose: str, *inner:
     sizes = batching.get("preferred_batch_size", [])
     adjective = "preferred size" if not inner else "preferred batch size"
     if any(size <= 0 for size in sizes):
-        yield context.finding("preferred-size", f"{what} {adjective} must be positive{whose}", *path)
+        yield context.finding("preferred-size", f"{subject} {adjective} must be positive{whose}", *path)
     if any(size > max(context.max_batch_size, 0) for size in sizes):
-        message = f"{what} {adjective} must be <= max batch size for {context.name}"
+        message = f"{subject} {adjective} must be <= max batch size for {context.name}"
         remedy = "" if context.max_batch_size else "set max_batch_size, or leave preferred_batch_size out"
         yield context.finding("preferred-size", message, *path, remedy=remedy)
     elif not inner and context.rows == 0:
@@ -146,7 +146,7 @@ def _instances(context: ModelContext) -> Iterator[Finding]:
 
 
 def _gpus(context: ModelContext, index: int, group: Mapping[str, Any], start: str) -> Iterator[Finding]:
-    """GPU numbers that no machine has, or not this one; KIND_AUTO falls back to the CPU."""
+    """GPU numbers that no machine has, or not the server; KIND_AUTO falls back to the CPU."""
     kind, listed, count = group.get("kind", "KIND_AUTO"), group.get("gpus", []), context.image.gpus
     if kind not in ("KIND_GPU", "KIND_AUTO"):
         return
@@ -165,8 +165,8 @@ def _gpus(context: ModelContext, index: int, group: Mapping[str, Any], start: st
         message = f"{start} specifies invalid or unsupported gpu id {absent[0]}"
     else:  # The server takes KIND_AUTO for KIND_CPU if one of the GPUs is not there.
         message = f"{start} has kind KIND_CPU but specifies one or more GPUs"
-    known = f"the server has {count}" if count is not None else "they count from 0"
-    remedy = f"name GPUs that are there ({known}), or leave gpus out to use all"
+    numbering = f"the server has {count}" if count is not None else "they count from 0"
+    remedy = f"name GPUs that are there ({numbering}), or leave gpus out to use all"
     yield context.finding("instance-gpus", message, "instance_group", index, "gpus", remedy=remedy)
 
 

@@ -1,4 +1,4 @@
-"""Answers that come several times (decoupled models) on their way through an ensemble."""
+"""Streams of answers (decoupled models) in an ensemble."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def check(context: ModelContext) -> Iterator[Finding]:
     met = _meeting(context, steps, streams)
     if met is not None:
         outputs = {str(item.get("name", "")) for item in context.messages("output")}
-        own = outputs & {*steps[met].get("output_map", {}).values()}
+        joined = outputs & {*steps[met].get("output_map", {}).values()}
         # The server names the model that it has the tensor from.
-        name = context.name if own else steps[met].get("model_name", "")
+        name = context.name if joined else steps[met].get("model_name", "")
         message = (
             f"in ensemble {context.name}, step of model '{name}' receives inputs originated from different "
             "decoupled models"
@@ -39,7 +39,7 @@ def check(context: ModelContext) -> Iterator[Finding]:
 def _meeting(
     context: ModelContext, steps: Sequence[Mapping[str, Any]], streams: Sequence[bool]
 ) -> int | None:
-    """The first step whose inputs stem from different streams; a stream is that of the step that began it."""
+    """The first step with inputs of different streams; a stream belongs to the step that began it."""
     stream = {str(item.get("name", "")): 0 for item in context.messages("input")}
     readers: dict[str, list[int]] = {}
     missing = [set(step.get("input_map", {}).values()) for step in steps]
@@ -56,10 +56,10 @@ def _meeting(
             origins = {stream[read] for read in steps[index].get("input_map", {}).values()}
             if len(origins) > 1:
                 return index
-            own = index + 1 if streams[index] else origins.pop()
+            origin = index + 1 if streams[index] else origins.pop()
             for written in steps[index].get("output_map", {}).values():
                 if written not in stream:
-                    stream[written] = own
+                    stream[written] = origin
                     waiting.append(written)
     outputs = {
         stream[name] for item in context.messages("output") if (name := item.get("name", "")) in stream

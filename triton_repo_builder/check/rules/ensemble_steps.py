@@ -19,7 +19,7 @@ Origin = tuple[str, TensorConfig, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Interface:
-    """What a model takes and gives: its config.pbtxt, completed from the graph as the server does."""
+    """Inputs and outputs of a model: its config.pbtxt, completed from the graph as the server does."""
 
     inputs: Mapping[str, TensorConfig]
     outputs: Mapping[str, TensorConfig]
@@ -29,7 +29,7 @@ class Interface:
 
 
 def check(context: ModelContext) -> Iterator[Finding]:
-    """Everything that the server compares once the steps are loaded."""
+    """Comparisons that the server makes after it loads the steps."""
     if not context.ensemble:
         return
     steps = context.messages("ensemble_scheduling", "step")
@@ -142,9 +142,9 @@ def _compare(
 def _batch_axis(
     context: ModelContext, path: Sequence[str | int], name: str, first: Origin, second: Origin
 ) -> Iterator[Finding]:
-    """A step without a batch axis: the server takes away one row's, and refuses two rows."""
-    (model, _, rows), (other, tensor, own) = first, second
-    if context.max_batch_size > 1 and rows > 0 and own == 0 and len(_full(first)) > len(tensor.dims):
+    """A step without a batch axis: the server removes it for one row, and refuses two rows."""
+    (model, _, rows), (other, tensor, other_rows) = first, second
+    if context.max_batch_size > 1 and rows > 0 and other_rows == 0 and len(_full(first)) > len(tensor.dims):
         message = (
             f"in ensemble {context.name}, ensemble tensor {name} has a batch axis in model {model} and "
             f"none in model {other}: a request of two rows fails with 'unexpected shape for input'"

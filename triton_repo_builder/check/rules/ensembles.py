@@ -14,7 +14,7 @@ from triton_repo_builder.check.finding import Finding
 
 
 def check(context: ModelContext) -> Iterator[Finding]:
-    """Everything that the server refuses before it looks at the steps' models."""
+    """Errors that the server reports before it reads the models of the steps."""
     if not context.ensemble:
         return
     yield from _declaration(context)
@@ -73,7 +73,7 @@ def _steps(context: ModelContext, steps: Sequence[Mapping[str, Any]]) -> Iterato
 
 @dataclass(frozen=True, kw_only=True)
 class Wiring:
-    """Which step writes and reads which of the ensemble's tensors."""
+    """Tensors of the ensemble that each step writes and reads."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -103,7 +103,7 @@ class Wiring:
         return {name for names in self.writes for name in names}
 
     def ready(self) -> set[str]:
-        """The tensors that get a value when every step runs as soon as it can."""
+        """Tensors that receive a value if every step runs as soon as its inputs exist."""
         readers: dict[str, list[int]] = {}
         missing = [set(names) for names in self.reads]
         for step, names in enumerate(missing):
@@ -126,7 +126,7 @@ class Wiring:
         return ready
 
     def needed(self, name: str) -> list[str]:
-        """The tensor and all that it depends on, nearest first."""
+        """The tensor and all tensors that it depends on, nearest first."""
         needed = {name: None}
         waiting = deque([name])
         while waiting:

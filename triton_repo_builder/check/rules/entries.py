@@ -15,7 +15,7 @@ from triton_repo_builder.repository.model import NO_PIPE, PIPE
 
 
 def pipes(repository: Repository) -> Iterator[Finding]:
-    """What nobody can read to its end."""
+    """Named pipes: a reader never reaches their end."""
     for pipe in repository.pipes:
         yield report("file-unreadable", str(pipe), PIPE, remedy=NO_PIPE)
 
@@ -43,7 +43,7 @@ def links(repository: Repository) -> Iterator[Finding]:
 
 
 def _hidden(entry: Path) -> str:
-    """Why this user does not see where a link leads; empty for all other entries."""
+    """Reason why the target of a link is not accessible; empty for all other entries."""
     try:
         entry.exists()
     except OSError as error:
@@ -52,7 +52,7 @@ def _hidden(entry: Path) -> str:
 
 
 def case_clashes(repository: Repository) -> Iterator[Finding]:
-    """Names of one folder that a disk which ignores case would mix up: macOS, Windows, some volumes."""
+    """Names in a folder that are equal on a case-insensitive disk: macOS, Windows, some volumes."""
     ours = {model.name for model in repository.models}
     if repository.manifest is not None:
         ours |= {name.split("/")[0] for name in (*repository.manifest.files, MANIFEST)}

@@ -24,7 +24,7 @@ DEVICE_ALLOCATOR = "session.use_device_allocator_for_initializers"
 
 
 def check(context: ModelContext) -> Iterator[Finding]:
-    """Looks at the text: a field that is written with its default value is refused as well."""
+    """Checks of the text, since the server also refuses a field with its default value."""
     for path, (message, feature) in FIELDS.items():
         if feature not in context.release.features and context.written(*path):
             first = releases.first_with(feature)
@@ -46,7 +46,7 @@ def check(context: ModelContext) -> Iterator[Finding]:
 
 
 def _agents(context: ModelContext) -> Iterator[Finding]:
-    """The server takes the first agent without looking whether there is one, and loads each by its name."""
+    """The server uses the first agent without checking that one exists, and loads each by its name."""
     if not context.written("model_repository_agents"):
         return
     agents = context.config.raw.get("model_repository_agents", {}).get("agents", [])

@@ -1,4 +1,4 @@
-"""Modules beside a model.py: which of them run when it is loaded, and what they may give its class."""
+"""Modules beside a model.py: those that run at load, and their effect on its class."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def stops(file: Path, sources: Mapping[Path, PythonSource]) -> dict[Path, ast.Ra
 
 
 def names_class(file: Path, sources: Mapping[Path, PythonSource]) -> bool:
-    """Whether some module beside a model's file may give it its class, or that class a method."""
+    """Whether a module beside a model's file may define its class, or a method of the class."""
     return any(CLASS.encode() in files.read(module) for module in sources if module != file)
 
 

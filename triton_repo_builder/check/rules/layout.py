@@ -1,4 +1,4 @@
-"""Directories: what is a model, its name, its backend, its versions and their files."""
+"""Directories: models, their names, backends, versions and files."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ LFS = b"version https://git-lfs.github.com/spec/"
 
 
 def is_model(model: Model) -> bool:
-    """Whether a directory of the repository holds, or is meant to hold, a model."""
+    """Whether a directory of the repository holds (or is intended to hold) a model."""
     if model.text is not None:
         return True
     return not model.name.startswith(".") and bool(model.versions) and bool(backends.backend_of(model))
 
 
 def not_a_model(model: Model) -> Finding:
-    """Triton takes every directory for a model, so one that is none fails to load."""
+    """Directories without a model: Triton takes each for a model and fails to load it."""
     message = f"Could not determine backend for model '{model.name}' with no backend in model configuration"
     remedy = "add a config.pbtxt with its backend, or move it out of the repository" if model.versions else ""
     return report("not-a-model", str(model.path), message, remedy=remedy)
 
 
 def check(context: ModelContext) -> Iterator[Finding]:
-    """Everything about a model's directory but the content of its files."""
+    """Checks of a model's directory except the content of its files."""
     name = context.config.name
     if name and name != context.name:
         yield context.finding(
@@ -56,7 +56,7 @@ def check(context: ModelContext) -> Iterator[Finding]:
 
 
 def files(context: ModelContext) -> Iterator[Finding]:
-    """What holds of the directory without a configuration."""
+    """Checks of the directory that need no configuration."""
     for part in (_versions, _pointers):
         yield from readable(context.model.path, functools.partial(part, context))
 
@@ -110,7 +110,7 @@ def _backend(context: ModelContext) -> Iterator[Finding]:
 
 
 def _spare(context: ModelContext, of_platform: str) -> str:
-    """Which of ``platform`` and ``backend`` does not fit the versions' files; empty if they do not say."""
+    """The field, ``platform`` or ``backend``, that does not fit the versions' files; empty if undecided."""
     suffixes = {Path(name).suffix: backend for name, backend in backends.FILES.items()}
     folders = [context.model.path / str(version) for version in context.selected]
     names = [entry.name for folder in folders if folder.is_dir() for entry in folder.iterdir()]
@@ -202,7 +202,7 @@ def _versions(context: ModelContext) -> Iterator[Finding]:
 
 
 def _misread(context: ModelContext, number: int, name: str) -> Iterator[Finding]:
-    """The server converts with C++'s stoll, which skips blanks and a plus, and stops at what is no digit.
+    """Names that C++'s stoll reads differently: it skips blanks and a plus, and stops at the first non-digit.
 
     The core counts versions with a sign, backends without one.
     """
@@ -251,7 +251,7 @@ def _files(context: ModelContext) -> Iterator[Finding]:
 
 
 def _by_capability(context: ModelContext) -> Iterator[Finding]:
-    """Files for some GPUs: a server without such a GPU does not look for them."""
+    """Files for some GPUs: a server without such a GPU does not read them."""
     for key, name in backends.by_capability(context.model, context.backend).items():
         place = ("cc_model_filenames", Key(key))
         if not re.fullmatch(r"\d+\.\d+", key):
@@ -266,7 +266,7 @@ def _by_capability(context: ModelContext) -> Iterator[Finding]:
 
 
 def _python_name(context: ModelContext) -> str:
-    """What the backend's stub, which imports the file as ``<version>.<name>``, cannot take for a module."""
+    """Message if the backend's stub cannot import the file, as ``<version>.<name>``; empty if it can."""
     name = context.config.default_model_filename
     base = name.rsplit("/", 1)[-1]
     if name and not name.endswith(".py"):

@@ -1,4 +1,4 @@
-"""The manifest that ``trb build`` wrote against the files that are there, and their configurations."""
+"""Comparison of the manifest of ``trb build`` with the files and their configurations."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from triton_repo_builder.repository.manifest import FileRecord
 from triton_repo_builder.repository.provenance import Facts
 
 BY_THE_SERVER = frozenset({"__pycache__"})
-"""Files that running the models leaves behind."""
+"""Files that models create when they run."""
 
 
 def check(repository: Repository, only: Collection[str] | None = None) -> Iterator[Finding]:
     """Files changed, removed or added since the build, and configurations that name other sources.
 
-    With ``only`` no file of another entry is read, unless the manifest itself is among them.
+    With ``only``, files of other entries are not read, unless it contains the manifest.
     """
     every = only is None or MANIFEST in only
     if repository.damage:
@@ -37,8 +37,8 @@ def check(repository: Repository, only: Collection[str] | None = None) -> Iterat
         return
     recorded, changed = repository.manifest.files, set[str]()
     for name in (name for name in recorded if every or name.split("/")[0] in (only or ())):
-        one = functools.partial(_altered, repository, recorded, name, changed)
-        yield from readable(repository.path / name, one)
+        altered = functools.partial(_altered, repository, recorded, name, changed)
+        yield from readable(repository.path / name, altered)
     yield from _sources(repository)
     yield from _contents(repository, repository.manifest, changed)
     built = {name.split("/")[0] for name in recorded if "/" in name}
@@ -55,7 +55,7 @@ def check(repository: Repository, only: Collection[str] | None = None) -> Iterat
 def _altered(
     repository: Repository, recorded: Mapping[str, FileRecord], path: str, changed: set[str]
 ) -> Iterator[Finding]:
-    """One recorded file that is gone, or has other bytes: then it is one of ``changed``, too."""
+    """One recorded file that is missing or differs; if it differs, it is added to ``changed``."""
     where = str(repository.path / path)
     for altered in integrity.altered(repository.path, {path: recorded[path]}):
         if altered.missing:
@@ -68,7 +68,7 @@ def _altered(
 
 
 def _lost(repository: Repository) -> Iterator[Finding]:
-    """A model that ``trb`` built, without the manifest that says of what."""
+    """A model that ``trb`` built, without the manifest of its sources."""
     for model in repository.models:
         if provenance.built(model.config):
             message = (
@@ -79,7 +79,7 @@ def _lost(repository: Repository) -> Iterator[Finding]:
 
 
 def _sources(repository: Repository) -> Iterator[Finding]:
-    """Configurations whose digests of the sources are not the manifest's."""
+    """Configurations whose source digests differ from the manifest."""
     for name, entry in sorted(repository.manifest.endpoints.items() if repository.manifest else ()):
         expected = Facts.of_entry(name, entry.served)
         for model in filter(None, map(repository.model, entry.models)):
@@ -93,10 +93,10 @@ def _sources(repository: Repository) -> Iterator[Finding]:
 
 
 def _contents(repository: Repository, manifest: Manifest, changed: Collection[str]) -> Iterator[Finding]:
-    """Versions whose content digest is another in config.pbtxt, in the manifest, or of the files."""
+    """Versions with different content digests in config.pbtxt, in the manifest, or of the files."""
 
-    def sha256(path: str) -> str:  # the others were found to be as recorded
+    def sha256(path: str) -> str:  # the other files agree with the manifest
         return files.hash_file(repository.path / path) if path in changed else manifest.files[path].sha256
 
-    for found in integrity.disagreements(repository.path, manifest, sha256):
-        yield report("manifest-content", str(repository.path / found.path), str(found))
+    for disagreement in integrity.disagreements(repository.path, manifest, sha256):
+        yield report("manifest-content", str(repository.path / disagreement.path), str(disagreement))

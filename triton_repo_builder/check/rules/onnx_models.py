@@ -28,7 +28,7 @@ def check(context: ModelContext) -> Iterator[Finding]:
 
 
 def files(context: ModelContext) -> Iterator[Finding]:
-    """Each selected version's graph; against a config.pbtxt if there is one that parses."""
+    """Each selected version's graph, compared with config.pbtxt if that parses."""
     if context.backend != "onnxruntime" or context.ensemble:
         return
     for version in context.selected:
@@ -67,7 +67,7 @@ def _age(context: ModelContext, file: Path, graph: ModelSignature) -> Iterator[F
 
 
 def _nodes(context: ModelContext, file: Path, graph: ModelSignature) -> Iterator[Finding]:
-    """Nodes that ONNX Runtime refuses; a library of operators of its own may bring any domain."""
+    """Nodes that ONNX Runtime refuses; a library of custom operators may add any domain."""
     libraries = context.config.raw.get("model_operations", {}).get("op_library_filename", [])
     for fault in context.repo.faults(file):
         if not (libraries and "is not a registered function/op" in fault):

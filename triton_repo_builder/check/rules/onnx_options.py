@@ -36,7 +36,7 @@ _ORT = {
     "graph_optimization_level": "optimization { graph { level } }",
     "optimization_level": "optimization { graph { level } }",
 }
-"""What ONNX Runtime itself calls these settings."""
+"""Settings of the backend, by ONNX Runtime's names for them."""
 TENSORRT = frozenset(
     [
         "precision_mode",
@@ -78,7 +78,7 @@ _BOOLEANS = ("enable_mem_arena", "enable_mem_pattern")
 
 
 def check(context: ModelContext) -> Iterator[Finding]:
-    """Everything of these fields.
+    """All checks of these fields.
 
     Parameters whose text the backend converts; it reads ``2x`` as 2 and ignores what it does not know.
     """
@@ -113,7 +113,7 @@ def check(context: ModelContext) -> Iterator[Finding]:
 
 
 def _ignored(context: ModelContext) -> Iterator[Finding]:
-    """Parameters that look like one of the backend's: it reads none of them, and says nothing."""
+    """Parameters that resemble one of the backend's: it ignores them silently."""
     for key in context.config.parameters:
         if key in KNOWN:
             continue
@@ -128,7 +128,7 @@ def _ignored(context: ModelContext) -> Iterator[Finding]:
 def _accelerators(context: ModelContext) -> Iterator[Finding]:
     accelerators = context.config.raw.get("optimization", {}).get("execution_accelerators", {})
     kinds = {group.get("kind", "KIND_AUTO") for group in context.messages("instance_group")} or {"KIND_AUTO"}
-    for role, known in (("cpu", ("openvino",)), ("gpu", ("cuda", "tensorrt"))):
+    for role, names in (("cpu", ("openvino",)), ("gpu", ("cuda", "tensorrt"))):
         field = f"{role}_execution_accelerator"
         path = ("optimization", "execution_accelerators", field)
         if role == "gpu" and not kinds & {"KIND_GPU", "KIND_AUTO"}:
@@ -137,11 +137,11 @@ def _accelerators(context: ModelContext) -> Iterator[Finding]:
         severity: Severity = "error" if role == "cpu" or "KIND_GPU" in kinds else "warning"
         for index, item in enumerate(accelerators.get(field, [])):
             name = str(item.get("name", ""))
-            near = difflib.get_close_matches(name.lower(), known, 1)
+            near = difflib.get_close_matches(name.lower(), names, 1)
             remedy = (
-                f"did you mean {near[0]}?" if near else f"{role.upper()} accelerators: {', '.join(known)}"
+                f"did you mean {near[0]}?" if near else f"{role.upper()} accelerators: {', '.join(names)}"
             )
-            unknown = [(f"unknown Execution Accelerator '{name}' is requested", remedy)] * (name not in known)
+            unknown = [(f"unknown Execution Accelerator '{name}' is requested", remedy)] * (name not in names)
             where = context.at(*path, index, "name")
             for message, remedy in _tensorrt(item.get("parameters", {})) if name == "tensorrt" else unknown:
                 yield report("onnx-accelerator", where, message, remedy=remedy, severity=severity)

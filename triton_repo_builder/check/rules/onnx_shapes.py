@@ -18,15 +18,15 @@ from triton_repo_builder.runtime.onnxruntime_backend import ort_rules
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """One tensor as config.pbtxt and as the graph have it."""
+    """One tensor in config.pbtxt and in the graph."""
 
     context: ModelContext
     graph: ModelSignature
     spec: TensorSpec
     role: str
     index: int
-    given: list[int]
-    """dims, or the shape they are reshaped to."""
+    config_dims: list[int]
+    """The configured dims, or the shape that they are reshaped to."""
     reshaped: bool
     ragged: bool
     rows: int
@@ -44,7 +44,7 @@ class Pair:
             spec=spec,
             role=role,
             index=index,
-            given=list(item["reshape"].get("shape", []) if reshaped else item.get("dims", [])),
+            config_dims=list(item["reshape"].get("shape", []) if reshaped else item.get("dims", [])),
             reshaped=reshaped,
             ragged=bool(item.get("allow_ragged_batch")) and rows > 0,
             rows=rows,
@@ -52,12 +52,12 @@ class Pair:
 
     @property
     def full(self) -> list[int]:
-        """The shape that the model gets: with the batch axis."""
-        return [-1, *self.given] if self.rows > 0 else self.given
+        """The shape that the model receives, with the batch axis."""
+        return [-1, *self.config_dims] if self.rows > 0 else self.config_dims
 
     @property
     def known(self) -> bool:
-        """Whether the shape is what ONNX Runtime has, not only what can be inferred without it."""
+        """Whether the shape is certain to be ONNX Runtime's own inference result."""
         foreign = any(domain != "ai.onnx" for domain, _ in self.graph.opsets)
         return self.role == "input" or self.graph.exact_outputs or not foreign
 
@@ -83,12 +83,12 @@ def check(pair: Pair) -> Iterator[Finding]:
         yield from _scalar(pair)
     elif message := ort_rules.batch_axis(model, spec.name, spec.dims, batching=batching):
         yield pair.finding("onnx-batch-axis", message)
-    elif pair.given or pair.reshaped:
+    elif pair.config_dims or pair.reshaped:
         yield from _compare(pair)
 
 
 def _scalar(pair: Pair) -> Iterator[Finding]:
-    if message := ort_rules.scalar(pair.context.name, pair.spec.name, pair.given, pair.given):
+    if message := ort_rules.scalar(pair.context.name, pair.spec.name, pair.config_dims, pair.config_dims):
         yield pair.finding("onnx-scalar", message)
     elif pair.rows > 0 and pair.spec.shape is not None:
         message = f"'{pair.spec.name}' is a scalar: the model loads, and a batch of 2 fails (501)"
@@ -99,7 +99,7 @@ def _compare(pair: Pair) -> Iterator[Finding]:
     """Compare the dims with those that ONNX Runtime infers."""
     graph, name, batching = pair.spec.dims, pair.spec.name, pair.rows > 0
     exact = pair.role == "output" and not _scattered(pair)
-    message = ort_rules.dims(pair.context.name, name, graph, pair.given, batching=batching, exact=exact)
+    message = ort_rules.dims(pair.context.name, name, graph, pair.config_dims, batching=batching, exact=exact)
     if not message:
         return
     if pair.fits and not pair.known:
@@ -110,5 +110,5 @@ def _compare(pair: Pair) -> Iterator[Finding]:
 
 
 def _scattered(pair: Pair) -> bool:
-    """Whether a batch_output cuts the tensor into pieces, so that the graph's shape is not the answer's."""
+    """Whether a batch_output splits the tensor, so that the answer has another shape than the graph."""
     return pair.spec.name in pair.context.scattered

@@ -74,8 +74,8 @@ def _count(context: ModelContext, graph: ModelSignature) -> Iterator[Finding]:
     optional = {spec.name for spec in graph.optional_inputs}
     count = len(names) - sum(bool(item.get("optional")) for item in context.messages("input"))
     if message := ort_rules.input_count(context.name, count, len(graph.inputs)):
-        given, required = set(names), {spec.name for spec in graph.inputs}
-        missing = [spec.name for spec in graph.inputs if spec.name not in given]
+        configured, required = set(names), {spec.name for spec in graph.inputs}
+        missing = [spec.name for spec in graph.inputs if spec.name not in configured]
         marked = [
             item["name"]
             for item in context.messages("input")
@@ -111,10 +111,10 @@ def _of_sequences(context: ModelContext) -> list[str]:
 
 def _completed_count(context: ModelContext, graph: ModelSignature) -> Iterator[Finding]:
     """The backend completes the inputs with all of the graph's, and then counts controls and states again."""
-    more = _of_sequences(context)
-    message = ort_rules.input_count(context.name, len(graph.inputs) + len(more), len(graph.inputs))
+    tensors = _of_sequences(context)
+    message = ort_rules.input_count(context.name, len(graph.inputs) + len(tensors), len(graph.inputs))
     if message:
-        remedy = f"declare the inputs and outputs, without {some([*dict.fromkeys(more)])}"
+        remedy = f"declare the inputs and outputs, without {some([*dict.fromkeys(tensors)])}"
         yield context.finding("onnx-input-count", message, "sequence_batching", remedy=remedy)
 
 

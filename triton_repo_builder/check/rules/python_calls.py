@@ -1,4 +1,4 @@
-"""What a model.py gives the backend: the configuration that it completes, and what execute returns."""
+"""Values that a model.py returns to the backend: a completed configuration, and responses of execute."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from triton_repo_builder.check.python_statements import leaves
 _PROPERTIES = ("name", "data_type", "dims", "optional")
 _LISTS = (ast.List, ast.ListComp, ast.Tuple, ast.Dict)
 _SENDER = "sender"
-"""In the name of whatever gets an answer out of a model that returns none."""
+"""Part of the names through which a model answers without returning a value."""
 
 
 def check(context: ModelContext, file: Path, source: PythonSource) -> Iterator[Finding]:
@@ -112,8 +112,8 @@ def _policy(context: ModelContext, value: dict[str, Any]) -> str:
     return ""
 
 
-def _tensor(context: ModelContext, kind: str, value: dict[str, Any], known: list[dict[str, Any]]) -> str:
-    """Why a tensor cannot be added to those that are there, by a function that compares field by field."""
+def _tensor(context: ModelContext, kind: str, value: dict[str, Any], declared: list[dict[str, Any]]) -> str:
+    """Reason why a tensor cannot be added to the declared ones, compared field by field."""
     properties = _PROPERTIES if kind == "input" else _PROPERTIES[:-1]
     of = f"in auto-complete-config function for model '{context.name}'"
     name = value.get("name", "")
@@ -123,7 +123,7 @@ def _tensor(context: ModelContext, kind: str, value: dict[str, Any], known: list
     if lacking := [each for each in ("name", "data_type", "dims") if each not in value]:
         tensor = f"{kind} '{name}'" if name else kind
         return f"{tensor} {of} is missing '{lacking[0]}' property."
-    for tensor_ in (each for each in known if each.get("name", "") == name):
+    for tensor_ in (each for each in declared if each.get("name", "") == name):
         data_type, dims = tensor_.get("data_type", "TYPE_INVALID"), tensor_.get("dims", [])
         if data_type not in ("TYPE_INVALID", value["data_type"]):
             return (
@@ -145,17 +145,17 @@ def _returns_lists(execute: ast.FunctionDef) -> bool:
 
 
 def _loses_responses(execute: ast.FunctionDef) -> bool:
-    """Whether it makes responses and returns nothing."""
+    """Whether the method creates responses but returns nothing."""
     inner = [*own_nodes(execute.body)]
     values = [node.value for node in inner if isinstance(node, ast.Return) and node.value]
     calls = [node.func for node in inner if isinstance(node, ast.Call)]
-    made = any(getattr(call, "attr", named(call)) == "InferenceResponse" for call in calls)
+    responds = any(getattr(call, "attr", named(call)) == "InferenceResponse" for call in calls)
     nothing = all(isinstance(value, ast.Constant) and value.value is None for value in values)
-    return made and nothing and not any(isinstance(node, ast.Raise) for node in inner)
+    return responds and nothing and not any(isinstance(node, ast.Raise) for node in inner)
 
 
 def _is_list(value: ast.expr | None, nodes: list[ast.AST]) -> bool:
-    """Whether a value is a list for sure: written there, or in the one statement that binds its name."""
+    """Whether a value is certainly a list: a literal, or a name bound once to one."""
     if isinstance(value, _LISTS):
         return True
     name = named(value) if value else ""

@@ -30,7 +30,7 @@ _NO_FAULT = ("", "")
 
 
 def check(context: ModelContext, file: Path, source: PythonSource) -> Iterator[Finding]:
-    """Each use that always runs in ``initialize``, or in ``execute`` of what it has kept."""
+    """Each use that always runs: in ``initialize``, or in ``execute`` of values that it kept."""
     initialize = source.method("initialize")
     if source.tree is None or initialize is None or len(initialize.args.args) < 2:
         return
@@ -68,7 +68,7 @@ class _Uses:
         self._bound = {name: value for name, value in bound.items() if name and stores[name] == 1}
         """Values by the names that one statement of the module binds."""
         self._unchanged = {name for name in self._bound if loads[name] == reads[name]}
-        """Those of these names whose value nothing can change."""
+        """The bound names whose value nothing can change."""
         # A function that gets the mapping may put something else into it.
         inner = [*ast.walk(initialize)]
         uses = sum(named(node) == self._arguments for node in inner)
@@ -136,7 +136,7 @@ class _Uses:
         return named(node) == self._arguments
 
     def _is_mapping(self, node: ast.expr) -> bool:
-        """Whether this is what ``initialize`` was called with, as it was."""
+        """Whether this is the unchanged argument of ``initialize``."""
         return self._only_read and self._names_mapping(node)
 
     def _is_text(self, node: ast.expr) -> bool:
@@ -171,7 +171,7 @@ def _looks_up(node: ast.expr, key: str) -> TypeGuard[ast.Subscript]:
 
 
 def _only_read(node: ast.AST) -> list[ast.expr]:
-    """Expressions that a node reads and cannot change, or hand to what changes them."""
+    """Expressions that a node reads and neither changes nor passes to code that might."""
     if isinstance(node, ast.Subscript):
         return [node.value] if _loads(node) else []
     if isinstance(node, ast.Attribute):

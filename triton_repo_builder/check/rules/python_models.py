@@ -24,7 +24,7 @@ ENVIRONMENT = "EXECUTION_ENV_PATH"
 CPU_ONLY = "FORCE_CPU_ONLY_INPUT_TENSORS"
 MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
 _SHELL = re.compile(r"""[\s"'$`()&;|<>\\]|\{[^}]*,|\{(?:[-+]?\d+|[A-Za-z])\.\.|^#""")
-"""What bash does not take literally: the backend starts each model as ``bash -c "exec stub PATH NAME"``.
+"""Characters that bash interprets: the backend starts each model as ``bash -c "exec stub PATH NAME"``.
 
 Braces make several words of one, ``{1..3}`` too; a ``#`` that begins a word makes the rest a comment.
 """
@@ -52,8 +52,8 @@ def check(context: ModelContext) -> Iterator[Finding]:
     if absent and ENVIRONMENT not in stated:
         image = "image" if context.image.modules else f"stock image of {context.release.name}"
         names = ", ".join(f"'{name}'" for name in absent)
-        what = f"modules {names} are" if len(absent) > 1 else f"module {names} is"
-        yield report("python-import", next(iter(absent.values())), f"{what} not in the {image}")
+        subject = f"modules {names} are" if len(absent) > 1 else f"module {names} is"
+        yield report("python-import", next(iter(absent.values())), f"{subject} not in the {image}")
 
 
 def _shell(context: ModelContext) -> Iterator[Finding]:
@@ -85,7 +85,7 @@ def _shell(context: ModelContext) -> Iterator[Finding]:
 
 
 def _other_files(context: ModelContext) -> Iterator[Finding]:
-    """Bash takes a path with ``*``, ``?`` or ``[`` for a pattern, and puts what it matches in its place.
+    """Paths with ``*``, ``?`` or ``[``: bash replaces such a pattern by the paths that match.
 
     Seen on 24.10: ``m[1]`` beside ``m1`` serves the file of ``m1``; ``m*`` beside ``mx`` hangs the server.
     """
@@ -192,7 +192,7 @@ def _class(
 
 
 def _methods(context: ModelContext, file: Path, source: PythonSource) -> Iterator[Finding]:
-    """What the backend calls, as it calls it."""
+    """Methods that the backend calls, with its number of arguments."""
     calls = {"__init__": 0, "auto_complete_config": 1, "initialize": 1, "execute": 1}
     for name, arguments in calls.items():
         method = source.method(name)
@@ -206,7 +206,7 @@ def _methods(context: ModelContext, file: Path, source: PythonSource) -> Iterato
 
 
 def _imports(context: ModelContext, file: Path, sources: Mapping[Path, PythonSource]) -> Iterator[Finding]:
-    """Modules beside the model's file: that they parse and lead to modules that exist."""
+    """Checks that modules beside the model's file parse and import modules that exist."""
     needed = helpers.at_once(file, sources, "execute")
     for module, inner in sources.items():
         if inner.tree is None and not inner.deep:
@@ -254,7 +254,7 @@ def _local(context: ModelContext, file: Path, source: PythonSource) -> dict[Path
 
 
 def _standard(python: str) -> frozenset[str]:
-    """The modules of that version of Python; this one's otherwise."""
+    """Standard modules of that version of Python: this interpreter's, corrected by the tables."""
     major, _, minor = python.partition(".")
     version = (int(major), int(minor))
     lacking = {name for name, first in _SINCE.items() if version < first}
@@ -263,7 +263,7 @@ def _standard(python: str) -> frozenset[str]:
 
 
 def _found_first(context: ModelContext) -> frozenset[str]:
-    """Modules that go before those of the same name beside a model.py."""
+    """Modules that hide a module of the same name beside a model.py."""
     return frozenset(sys.stdlib_module_names | {"numpy"} | context.image.modules)
 
 
@@ -288,7 +288,7 @@ def _relative(context: ModelContext, file: Path, source: PythonSource, *, certai
 
 
 def _older(context: ModelContext) -> bool:
-    """Whether this interpreter may not know what the server's does."""
+    """Whether this interpreter is older than the server's."""
     return sys.version_info[:2] < tuple(int(part) for part in context.release.python.split("."))
 
 

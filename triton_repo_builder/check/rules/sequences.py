@@ -18,11 +18,11 @@ _CORRELATION = "CONTROL_SEQUENCE_CORRID"
 _VALUES = ("int32_false_true", "fp32_false_true", "bool_false_true")
 _IDS = ("TYPE_UINT64", "TYPE_INT64", "TYPE_UINT32", "TYPE_INT32", "TYPE_STRING")
 LARGEST_STATE = 2**40
-"""Bytes. The server asks for all of it at once, and dies if it does not get it."""
+"""Limit in bytes. The server allocates all of it at once, and crashes if that fails."""
 
 
 def check(context: ModelContext) -> Iterator[Finding]:
-    """What ``ValidateModelConfig`` and ``SequenceBatchScheduler::Create`` refuse."""
+    """Settings that ``ValidateModelConfig`` and ``SequenceBatchScheduler::Create`` refuse."""
     sequence = context.config.raw.get(FIELD)
     if sequence is None or context.ensemble:
         return
@@ -63,20 +63,20 @@ def _controls(context: ModelContext, sequence: Mapping[str, Any]) -> Iterator[Fi
 
 def _boolean(context: ModelContext, control: Mapping[str, Any]) -> str:
     kind = control.get("kind", _BOOLEAN[0])
-    given = [field for field in _VALUES if control.get(field)]
-    if not given:
+    fields = [field for field in _VALUES if control.get(field)]
+    if not fields:
         return (
             "sequence batching must specify either 'int32_false_true', 'fp32_false_true' or "
             f"'bool_false_true' for {kind} for {context.name}"
         )
-    if len(given) > 1:
+    if len(fields) > 1:
         return (
             "sequence batching specifies more than one from 'int32_false_true', 'fp32_false_true' and "
             f"'bool_false_true' for {kind} for {context.name}"
         )
-    if len(control[given[0]]) != 2:
+    if len(control[fields[0]]) != 2:
         return (
-            f"sequence batching control '{given[0]}' must have exactly 2 entries for {kind} for "
+            f"sequence batching control '{fields[0]}' must have exactly 2 entries for {kind} for "
             f"{context.name}"
         )
     return ""
@@ -148,8 +148,8 @@ def _initial(
 def _data(context: ModelContext, name: str, initial: Mapping[str, Any], dims: list[int]) -> str:
     dtype = BY_CONFIG.get(str(initial.get("data_type", "")))
     size = (dtype.size if dtype else 0) or 4
-    wanted = prod(dims) * size if dims else 0
-    if any(dim < 0 for dim in dims) or wanted > LARGEST_STATE:
+    needed = prod(dims) * size if dims else 0
+    if any(dim < 0 for dim in dims) or needed > LARGEST_STATE:
         return f"the initial state of '{name}' has dims {dims}: the server dies when it asks for that memory"
     if "data_file" not in initial:
         return "" if "zero_data" in initial else _no_data(name)
@@ -162,9 +162,9 @@ def _data(context: ModelContext, name: str, initial: Mapping[str, Any], dims: li
     # A pipe is reported for the whole repository.
     if initial.get("data_type") == "TYPE_STRING" or not file.is_file():
         return ""
-    if wanted > length:
+    if needed > length:
         return (
-            f"initial_state setting expects {wanted} bytes, but the data provided from "
+            f"initial_state setting expects {needed} bytes, but the data provided from "
             f"{initial['data_file']} only has {length} bytes."
         )
     return ""

@@ -1,4 +1,4 @@
-"""The text of config.pbtxt: why it does not parse, what people usually meant; comments that hide nothing."""
+"""Text of config.pbtxt: parse errors, the likely intention, and comments that ignore nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SHAPES: tuple[tuple[str, str, str], ...] = (
     ("[\u2018\u2019\u201c\u201d\u00ab\u00bb]", "typographic quotes", 'write straight quotes: "'),
     ("\u00a0|[\u2000-\u200b]|\u3000", "a blank that is not ASCII", "write an ordinary blank in its place"),
 )
-"""What a line is, by what it shows: it tells a person more than the parser's word for it."""
+"""Patterns of lines, with a name and remedy that tell more than the parser's message."""
 _WHOLE: tuple[tuple[str, str, str], ...] = (
     ("\0", "UTF-16 text, or a binary file", "save it as UTF-8"),
     ("\ufeff", "a byte order mark (BOM) at its start", "save it as UTF-8 without BOM"),
@@ -72,14 +72,14 @@ def finding(model: Model) -> Finding:
         return report("file-unreadable", str(model.path), model.error.reason)
     reason = model.error.reason
     where = Place(model.path / CONFIG, model.error.line, model.error.column)
-    what, remedy = _named(model.text or "", model.error.line)
-    if what:
-        return report("config-syntax", where, f"{reason}: this is {what}", remedy=remedy)
+    name, remedy = _named(model.text or "", model.error.line)
+    if name:
+        return report("config-syntax", where, f"{reason}: this is {name}", remedy=remedy)
     return report("config-syntax", where, reason, remedy=_remedy(reason))
 
 
 def check(context: ModelContext) -> Iterator[Finding]:
-    """Comments that ignore a code which no finding has."""
+    """Comments that ignore a code without findings."""
     for entry in comments(context.document.text):
         if unknown([entry.code]):
             near = closest(entry.code)
@@ -91,17 +91,17 @@ def check(context: ModelContext) -> Iterator[Finding]:
 
 
 def _named(text: str, line: int) -> tuple[str, str]:
-    """What stands there and what to do about it; empty if it is just a mistake."""
-    for mark, what, remedy in _WHOLE:
+    """Name of the syntax on this line, and the remedy; empty if no pattern matches."""
+    for mark, name, remedy in _WHOLE:
         if mark in text[:64]:
-            return what, remedy
+            return name, remedy
     lines = text.splitlines()
     if not 0 < line <= len(lines):
         return "", ""
     shown = re.sub(r'"(?:[^"\\]|\\.)*"|#.*', "", lines[line - 1][:1000])
-    for pattern, what, remedy in _SHAPES:
+    for pattern, name, remedy in _SHAPES:
         if re.search(pattern, shown):
-            return what, remedy
+            return name, remedy
     return "", ""
 
 

@@ -1,4 +1,4 @@
-"""Inputs and outputs by the rules of the core, which hold for any backend."""
+"""Inputs and outputs by the rules of the core, for any backend."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def _ragged(context: ModelContext) -> Iterator[Finding]:
 def _kind(
     context: ModelContext, code: str, field: str, index: int, item: Mapping[str, Any]
 ) -> Iterator[Finding]:
-    """A number that is no kind: the parser takes any; a server that completes it stumbles over its JSON."""
+    """A number that is not a kind: the parser takes any, but a server that completes it fails on its JSON."""
     if isinstance(item.get("kind"), int):
         message = f"unknown {code.replace('-', ' ')} kind '' for {context.name}"
         remedy = "write the name of a kind"

@@ -17,7 +17,7 @@ _QUOTES = "\"'\u201c\u201d\u201e\u00ab\u00bb"
 
 
 def check(repo: RepositoryContext, model: Model) -> Iterator[Finding]:
-    """What holds whatever the fields that nobody can read say."""
+    """Checks that do not depend on the unreadable fields."""
     if model.text is None:
         return
     fields = Document(model.text).fields.by_name

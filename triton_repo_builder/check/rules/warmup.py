@@ -13,7 +13,7 @@ from triton_repo_builder.check.context import ModelContext, report
 from triton_repo_builder.check.finding import Finding, Severity
 
 LARGEST = 2**36
-"""Bytes of one input: 64 GiB, of which nothing is left of most machines."""
+"""Limit in bytes for one input: 64 GiB, more than the memory of most machines."""
 _STRINGS = "write 4 bytes with each string's length, little-endian, before its bytes"
 
 
@@ -96,14 +96,16 @@ def _strings(context: ModelContext, file: Path, name: str, value: Mapping[str, A
     while at + 4 <= len(content):
         at += 4 + int.from_bytes(content[at : at + 4], "little")
         count += 1
-    wanted = prod(value.get("dims", []))
+    elements = prod(value.get("dims", []))
     if at != len(content):
         return f"'{file.name}' for input '{name}' does not hold strings with their lengths before them"
     whose = f"for inference input '{name}' for model '{context.name}'"
-    if count < wanted:
-        return f"expected {wanted} string elements {whose}, got {count}"
+    if count < elements:
+        return f"expected {elements} string elements {whose}, got {count}"
     return (
-        f"unexpected number of string elements {count} {whose}, expecting {wanted}" if count > wanted else ""
+        f"unexpected number of string elements {count} {whose}, expecting {elements}"
+        if count > elements
+        else ""
     )
 
 
@@ -122,9 +124,9 @@ def _against(
 ) -> Iterator[Finding]:
     """The sample against the declared input; the batch axis is added by the server."""
     dims, expected = list(value.get("dims", [])), list(item.get("dims", []))
-    known = context.rows is not None
+    rows_known = context.rows is not None
     same = len(dims) == len(expected) and all(w in (-1, d) for d, w in zip(dims, expected, strict=True))
-    if known and expected and not same and not any(dim < 0 for dim in dims):
+    if rows_known and expected and not same and not any(dim < 0 for dim in dims):
         batch = [-1] if context.rows else []
         batch_of_one = [1] if context.rows else []
         message = (

@@ -1,1 +1,1 @@
-"""Files become a directory; nothing is lost."""
+"""Write files to a directory without losing any."""

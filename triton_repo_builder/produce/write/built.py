@@ -15,7 +15,7 @@ class BuiltEndpoint:
     version: int
     files: tuple[File, ...]
     entry: EndpointEntry
-    """The endpoint as the manifest will have it; beside other versions it may serve another one."""
+    """The endpoint in the new manifest; it may serve another version."""
     notes: tuple[str, ...] = ()
 
     @property

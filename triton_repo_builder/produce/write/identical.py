@@ -1,4 +1,4 @@
-"""A build with the content of a version that is there: adding it would add a number and nothing else."""
+"""Builds with the content of an existing version, which would add only a version number."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from triton_repo_builder.repository.manifest import EndpointEntry, FileRecord
 
 
 def twin(build: BuiltEndpoint, output: Path) -> int | None:
-    """The endpoint's newest version with the content of ``build``; None if its own number is there already.
+    """The endpoint's newest version with the content of ``build``; None if its number already exists.
 
     The content: the files in the version's folders, and those that versions share, as each keeps its own.
     """
@@ -73,7 +73,7 @@ def _numbered(path: str, number: int) -> str:
 
 
 def _unsealed(shared: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Without the content digests, which are of the version's number, too."""
+    """The configuration without content digests, which depend on the version's number."""
     return {
         path: content.unsealed(text) if path.endswith(f"/{CONFIG}") else text for path, text in shared.items()
     }

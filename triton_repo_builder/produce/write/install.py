@@ -20,7 +20,7 @@ from triton_repo_builder.repository.journal import staging, swap
 from triton_repo_builder.repository.manifest import FileRecord
 
 SMALL = 1_000_000
-"""Bytes up to which a file is copied: a link would change with an edit of the other name."""
+"""Limit in bytes for copying a file: a hard link would change with an edit of the other name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,16 +39,16 @@ class Piece:
 
     @property
     def bytes(self) -> bytes:
-        """The content, read if need be."""
+        """The content, read from the file if necessary."""
         return files.read(self.source) if self.source else self.content
 
 
 State = Mapping[str, Piece]
-"""By the path in the repository."""
+"""Files by their path in the repository."""
 
 
 def read(root: Path, records: Mapping[str, FileRecord]) -> dict[str, Piece]:
-    """The recorded files that are there, as they are; each is read for its digest."""
+    """The recorded files that exist, with their actual digests."""
     state = {}
     for path, record in records.items():
         file = root / path
@@ -70,7 +70,7 @@ def _kept(record: FileRecord, actual: FileRecord) -> FileRecord:
 
 
 def linked(state: State, folder: Path) -> dict[str, Piece]:
-    """The same state, held by ``folder``: it outlives the renaming of the files that it was read from."""
+    """Copy of a state whose files are kept in ``folder``, so that renaming the originals loses none."""
     held = {}
     for path, piece in state.items():
         if piece.source is not None:
@@ -86,7 +86,7 @@ def digests(state: State) -> dict[str, str]:
 
 
 def below(state: State, models: Collection[str]) -> dict[str, Piece]:
-    """The part of a state in these model folders."""
+    """The files of a state in these model folders."""
     return {path: piece for path, piece in state.items() if path.split("/")[0] in models}
 
 
@@ -96,10 +96,10 @@ def foreign(root: Path, models: Collection[str], recorded: Collection[str]) -> t
     return tuple(path for path in present if path not in recorded)
 
 
-def install(root: Path, before: State, after: State, own: Collection[str], manifest: Manifest) -> None:
-    """Go from ``before``, which is there, to ``after``: all of it or nothing.
+def install(root: Path, before: State, after: State, user_files: Collection[str], manifest: Manifest) -> None:
+    """Replace the current state ``before`` by ``after``, completely or not at all.
 
-    ``own`` are the user's files in these folders. Raises ``TrbError`` DISK_FULL, OUTPUT_NOT_WRITABLE.
+    ``user_files`` are the user's files in these folders. Raises ``TrbError`` DISK_FULL, OUTPUT_NOT_WRITABLE.
     """
     old, new = _units(before), _units(after)
     changed = [unit for unit in sorted({*old, *new}) if old.get(unit) != new.get(unit)]
@@ -110,7 +110,7 @@ def install(root: Path, before: State, after: State, own: Collection[str], manif
         for path, piece in after.items():
             if _unit(path) in changed:
                 files.put(File(path=path, content=piece.content, source=piece.source), stage)
-        for path in own:
+        for path in user_files:
             if _unit(path) in changed:
                 files.keep(root / path, stage / path)
         (stage / MANIFEST).write_text(text, encoding="utf-8")
@@ -121,7 +121,7 @@ def install(root: Path, before: State, after: State, own: Collection[str], manif
 
 
 def _unit(path: str) -> str:
-    """What is renamed for this file: its version folder (or other folder of the model), or the file."""
+    """Entry to rename for this file: its version folder (or other folder of the model), or the file."""
     return "/".join(path.split("/")[:2])
 
 

@@ -1,4 +1,4 @@
-"""Which directories of a repository belong to which endpoint, and what in them is the user's."""
+"""Ownership of a repository's directories by endpoints, and of the files in them by the user."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Claim:
     """Effect of one build on the directories that it owns, or will own."""
 
     build: BuiltEndpoint
-    own: frozenset[str]
+    owned: frozenset[str]
     recorded: Mapping[str, FileRecord]
-    """The manifest's records of the files in ``own``."""
+    """The manifest's records of the files in ``owned``."""
     kept: tuple[str, ...]
     present: Mapping[str, Path]
     edited: tuple[str, ...]
@@ -40,13 +40,13 @@ def claim(
     """Effect of a build on the repository. Raises ``TrbError`` OUTPUT_FOREIGN, EDITED_FILE, BAD_NAME."""
     _check_unique(build, owners)
     before = old.endpoints.get(build.name)
-    own = set(before.models if before else ())
-    _check_ours(build, old, own, output)
+    owned = set(before.models if before else ())
+    _check_ours(build, old, owned, output)
     # What others still need stays as it is; what they share with this build is also this build's.
     needed = {m for name, entry in old.endpoints.items() if name not in rebuilt for m in entry.models}
-    own = (own - needed) | {name for name in build.shared if (output / name).exists()}
-    recorded = {path: record for path, record in old.files.items() if path.split("/")[0] in own}
-    current = present(output, sorted(own))
+    owned = (owned - needed) | {name for name in build.shared if (output / name).exists()}
+    recorded = {path: record for path, record in old.files.items() if path.split("/")[0] in owned}
+    current = present(output, sorted(owned))
     edited = _edited(build, recorded, current, output)
     if edited and not force:
         remedy = "keep your edit elsewhere (or see it with --diff) and build with --force"
@@ -57,7 +57,7 @@ def claim(
     ]
     return Claim(
         build=build,
-        own=frozenset(own),
+        owned=frozenset(owned),
         recorded=recorded,
         kept=tuple(kept),
         present=current,
@@ -91,7 +91,7 @@ def previous(output: Path) -> Manifest:
 
 
 def _check_unique(build: BuiltEndpoint, owners: Mapping[str, str]) -> None:
-    """Two endpoints of one run may share a tokenizer model, and no other directory."""
+    """Refuse two endpoints of one run that share a directory other than a tokenizer model."""
     for model in build.models:
         if model in owners and model not in build.shared:
             raise TrbError(
@@ -102,10 +102,10 @@ def _check_unique(build: BuiltEndpoint, owners: Mapping[str, str]) -> None:
             )
 
 
-def _check_ours(build: BuiltEndpoint, old: Manifest, own: set[str], output: Path) -> None:
-    """No directory that the build replaces may belong to another endpoint or to the user."""
+def _check_ours(build: BuiltEndpoint, old: Manifest, owned: set[str], output: Path) -> None:
+    """Refuse to replace a directory of another endpoint or of the user."""
     for model in build.models:
-        if model in own or not (output / model).exists():
+        if model in owned or not (output / model).exists():
             continue
         owners = [name for name, entry in old.endpoints.items() if model in entry.models]
         if owners and model in build.shared:
@@ -205,7 +205,7 @@ def _keep(path: str, recorded: Mapping[str, FileRecord], version: int, planned: 
 
 
 def same(record: FileRecord, old: FileRecord | None, file: Path) -> bool:
-    """Whether the file has the recorded bytes; ``old`` is what the manifest has of the file until now."""
+    """Whether the file has the recorded bytes; ``old`` is the manifest's current record."""
     if not file.is_file() or (old is not None and record.sha256 != old.sha256):
         return False
     return file.stat().st_size == record.bytes and files.hash_file(file) == record.sha256

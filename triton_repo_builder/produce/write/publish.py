@@ -1,4 +1,4 @@
-"""Puts a build into a repository directory, or shows what that would change."""
+"""Write a build to a repository directory, or show the changes."""
 
 from __future__ import annotations
 
@@ -43,21 +43,21 @@ class Changes:
 
 @dataclass(frozen=True, kw_only=True)
 class Publication:
-    """A build set against a repository directory, found fit to be written by ``prepare``."""
+    """A build compared with a repository directory; ``prepare`` has verified that it can be written."""
 
     output: Path
     files: tuple[File, ...]
-    """All that ``trb`` writes into the replaced directories; ``changes.kept`` join them."""
+    """All files that ``trb`` writes to the replaced directories, besides ``changes.kept``."""
     manifest: str
     names: tuple[str, ...]
     """Directories to swap, in order; none of them in ``files`` means removal."""
     changes: Changes
     before: Manifest
-    """The manifest that all this was planned with."""
+    """The manifest that the plan is based on."""
 
 
 def prepare(build: BuiltEndpoint, output: Path, *, force: bool = False) -> Publication:
-    """Compare with what is there. Raises ``TrbError`` OUTPUT_FOREIGN, EDITED_FILE, OUTPUT_NOT_WRITABLE."""
+    """Compare with existing files. Raises ``TrbError`` OUTPUT_FOREIGN, EDITED_FILE, OUTPUT_NOT_WRITABLE."""
     return prepare_all((build,), output, force=force)
 
 
@@ -68,7 +68,7 @@ def prepare_all(
     force: bool = False,
     refused: Callable[[BuiltEndpoint, TrbError], None] | None = None,
 ) -> Publication:
-    """Several endpoints as one change. ``refused`` gets those that cannot be written, else that raises."""
+    """Several endpoints as one change. ``refused`` receives refused endpoints; without it they raise."""
     claims: list[ownership.Claim] = []
     owners: dict[str, str] = {}
     rebuilt = {build.name for build in builds}
@@ -92,7 +92,7 @@ def prepare_all(
 
 
 def nothing(output: Path) -> Publication:
-    """A publication that leaves the repository as it is."""
+    """A publication that changes nothing."""
     before = ownership.previous(output)
     return Publication(
         output=output,
@@ -110,12 +110,12 @@ def _publication(claims: Sequence[ownership.Claim], old: Manifest, output: Path)
     present = {path: file for claim in claims for path, file in claim.present.items()}
     recorded = {path: fact for claim in claims for path, fact in claim.recorded.items()}
     planned = {model for claim in claims for model in claim.build.models}
-    own = {name for claim in claims for name in claim.own}
+    owned = {name for claim in claims for name in claim.owned}
     # A tokenizer of its own that one build gives up may be one that another takes up.
     kept = {path for claim in claims for path in claim.kept if path not in new}
     described = {path: _record(file, recorded.get(path)) for path, file in new.items()}
     others = {
-        path: record for path, record in old.files.items() if path in kept or path.split("/")[0] not in own
+        path: record for path, record in old.files.items() if path in kept or path.split("/")[0] not in owned
     }
     entries = {claim.build.name: claim.build.entry for claim in claims}
     changes = Changes(
@@ -137,7 +137,7 @@ def _publication(claims: Sequence[ownership.Claim], old: Manifest, output: Path)
         output=output,
         files=tuple(new.values()),
         manifest=Manifest(endpoints={**old.endpoints, **entries}, files={**others, **described}).to_text(),
-        names=(*names, *sorted(own - planned), repository.MANIFEST),
+        names=(*names, *sorted(owned - planned), repository.MANIFEST),
         changes=changes,
         before=old,
     )
@@ -153,13 +153,13 @@ def _record(file: File, before: FileRecord | None) -> FileRecord:
 def _swapped(claims: Sequence[ownership.Claim], changes: Changes) -> tuple[str, ...]:
     """Directories of the endpoints that change: the tokenizer and the model first, the ensemble after.
 
-    What is shared and stays the same stays in place, for other endpoints use it, too.
+    Unchanged shared directories stay in place, since other endpoints use them, too.
     """
     touched = {path.split("/")[0] for path in (*changes.added, *changes.changed, *changes.removed)}
     swapped: dict[str, None] = {}
     for claim in claims:
         names = list(reversed(claim.build.models))
-        if touched & {*names, *claim.own}:
+        if touched & {*names, *claim.owned}:
             kept = {name for name in claim.build.shared if name not in touched}
             swapped |= dict.fromkeys(name for name in names if name not in kept)
     return tuple(swapped)

@@ -13,7 +13,7 @@ from triton_repo_builder.repository import Manifest
 
 
 def remove(output: Path, names: Sequence[str], *, force: bool = False) -> Publication:
-    """The publication that takes endpoints out, with all that no other needs; nothing is written yet.
+    """The publication that removes endpoints and models that no other needs; writes nothing.
 
     Raises ``TrbError`` NOT_FOUND, EDITED_FILE, OUTPUT_FOREIGN. Your own files in those directories stay.
     """

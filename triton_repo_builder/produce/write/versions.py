@@ -1,8 +1,8 @@
 """Several versions of an endpoint side by side, one of them served.
 
 All versions of a model share one config.pbtxt, and labels, warm-up data and golden cases are beside it. So
-each version keeps its own copy of those in ``<model>/<version>/shared/``, and what is in the model's folder
-is a copy of the served version's, with a version policy that names it. An ensemble names the version of each
+each version keeps its own copy of them in ``<model>/<version>/shared/``. The files in the model's folder are
+copies of the served version's, with a version policy that names it. An ensemble names the version of each
 step: no request ever runs through the tokenizer of one version and the model of another.
 """
 
@@ -53,9 +53,9 @@ def _entry(output: Path, name: str) -> EndpointEntry | None:
 
 
 def place(build: Built, output: Path, *, serve: bool, force: bool = False) -> Built:
-    """The build as it has to be written beside the endpoint's other versions; unchanged if there are none.
+    """The build as written beside the endpoint's other versions; unchanged if there are none.
 
-    A new version is served with ``serve``; one that was there stays what it was. Raises ``TrbError``.
+    A new version is served with ``serve``; an existing version keeps its state. Raises ``TrbError``.
     """
     old, version = _entry(output, build.name), build.version
     if old is None:
@@ -66,9 +66,9 @@ def place(build: Built, output: Path, *, serve: bool, force: bool = False) -> Bu
     served = old.served.version
     if not force:
         _check(build, old, output)
-    own = shared_of(build)
+    build_shared = shared_of(build)
     rest = tuple(file for file in build.files if is_versioned(file.path, version))
-    kept = {version: own}
+    kept = {version: build_shared}
     if served != version:
         kept[served] = stored(output, old.models, served) or current(output, old.models, served)
     now = version if (serve and version not in numbers) or served not in numbers else served
@@ -94,7 +94,7 @@ def _note(name: str, version: int, now: int) -> str:
 
 
 def _check(build: BuiltEndpoint, old: EndpointEntry, output: Path) -> None:
-    """All versions of a model are loaded with one config.pbtxt while one takes over from another."""
+    """Refuse a version with another interface: all versions share one config.pbtxt during a rollout."""
     others = f"version {old.served.version}"
     if old.served.shared or build.models != old.models:
         raise _other(build.name, f"{others} is made of other models, or of models that endpoints share")
@@ -117,7 +117,7 @@ def _other(where: str, message: str) -> TrbError:
 
 
 def unlike(first: ModelConfig, second: ModelConfig) -> str:
-    """The first field in which two configurations mean something else to a version; empty if they agree."""
+    """First field that gives two configurations different meanings for a version; empty if equal."""
     left, right = (_meaning(config) for config in (first, second))
     return next((field for field in sorted({*left, *right}) if left.get(field) != right.get(field)), "")
 
@@ -191,7 +191,7 @@ def unreadable(file: Path, error: Exception) -> TrbError:
 
 
 def current(root: Path, models: Iterable[str], version: int) -> dict[str, bytes]:
-    """The files outside of version folders that ``trb`` wrote, as ``version`` wants them."""
+    """The files outside of version folders that ``trb`` wrote, in the form for ``version``."""
     contents = {}
     for path in (manifest.read(root) or Manifest()).files:
         model, *rest = path.split("/")
@@ -202,7 +202,7 @@ def current(root: Path, models: Iterable[str], version: int) -> dict[str, bytes]
 
 
 def serving(shared: Mapping[str, bytes], versions: Iterable[int]) -> dict[str, bytes]:
-    """The same files as they are in the models' folders while these versions are loaded."""
+    """Shared files as the models' folders hold them while these versions are loaded."""
     numbers = tuple(versions)
     return {
         path: _serving(content, numbers) if path.endswith(f"/{CONFIG}") else content
@@ -216,7 +216,7 @@ def _serving(config: bytes, versions: tuple[int, ...]) -> bytes:
 
 
 def _linked(new: Iterable[File], output: Path, version: int, served: int) -> Iterable[File]:
-    """Files that are those of the served version become links to them."""
+    """Files, with a link in place of each that equals the file of the served version."""
     recorded = (manifest.read(output) or Manifest()).files
     for file in new:
         model, _, rest = file.path.split("/", 2)
@@ -254,7 +254,7 @@ def _with_cases(entry: VersionEntry, *, served: bool) -> VersionEntry:
 def prune(root: Path, name: str, keep: int) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Remove all versions but the newest ``keep``, the served one and the one before, in one swap.
 
-    Returns those that were removed, and files of the user's own for which one was left as it is.
+    Returns the removed versions, and the user's own files that kept a version in place.
     """
     recorded = manifest.read(root)
     if recorded is None or name not in recorded.endpoints:

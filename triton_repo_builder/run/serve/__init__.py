@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 ENGINES: dict[str, Engine] = {"embedded": EmbeddedEngine(), "docker": DockerEngine()}
-"""Every engine by its name; ``auto`` takes the first that this machine has."""
+"""Engines by name; ``auto`` uses the first that this machine has."""
 
 
 def start(
@@ -48,7 +48,7 @@ def start(
 def keep(
     repository: Path, options: ServeOptions, *, restarts: int, engine: str = "auto", progress: Progress
 ) -> KeptServer:
-    """``start``, and start it again if it ends by itself, ``restarts`` times (restarts.py)."""
+    """``start``, with up to ``restarts`` restarts of a server that ends by itself (restarts.py)."""
     begin, options = _prepared(repository, options, engine, progress)
     return KeptServer(begin, repository, options, restarts, progress)
 
@@ -56,7 +56,7 @@ def keep(
 def _prepared(
     repository: Path, options: ServeOptions, engine: str, progress: Progress | None
 ) -> tuple[Callable[[ServeOptions], RunningServer], ServeOptions]:
-    """How the server is started, and with which options."""
+    """Engine and options of the server."""
     name = choose() if engine == "auto" else engine
     if name not in ENGINES:
         raise TrbError(

@@ -1,7 +1,7 @@
-"""Triton's administrative APIs: who may use them.
+"""Access to Triton's administrative APIs.
 
-Whoever reaches them can load any model of the repository or one of their own, read what others wrote to
-shared memory, and write files by way of the log and the trace. On loopback they are open as in tritonserver
+A client that reaches them can load any model of the repository or one of its own, read the shared memory of
+other clients, and write files through the log and the trace. On loopback they are open as in tritonserver
 itself; on every other address they need a key, unless the user opens them.
 """
 
@@ -18,7 +18,7 @@ from triton_repo_builder.run.options import ServeOptions
 from triton_repo_builder.run.serve.engine import Progress
 
 APIS = ("model-repository", "shared-memory", "trace", "logging")
-"""As Triton's options name them. Health, metadata, inference, statistics and configurations stay open."""
+"""API names of Triton's options. Health, metadata, inference, statistics and configurations stay open."""
 
 
 def restricted(options: ServeOptions, tell: Progress) -> ServeOptions:

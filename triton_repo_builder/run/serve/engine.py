@@ -1,4 +1,4 @@
-"""What every engine offers: start a server on a repository, and a handle to the running server."""
+"""Interface of every engine: start a server on a repository, and a handle to the running server."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from triton_repo_builder.run.client import Urls
 from triton_repo_builder.run.options import ServeOptions
 
 Progress = Callable[[str], None]
-"""Receives one line about what is going on; may be called from another thread once the server runs."""
+"""Receives a line of progress; may be called from another thread once the server runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Opened:
-    """A repository that can be read here, and the location from which the server loads it."""
+    """A local repository, and the location from which the server loads it."""
 
     path: Path
     models_url: str = ""
@@ -26,7 +26,7 @@ class Opened:
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """A model that does not serve, and the real cause, as far as server, log and /proc show it."""
+    """A model that is not ready, and the real cause, if server, log or /proc show it."""
 
     model: str
     cause: str
@@ -46,7 +46,7 @@ class RunningServer(Protocol):
 
     @property
     def about(self) -> str:
-        """One line: which server this is, and what runs its models."""
+        """A line with the server and the runtime of its models."""
 
     @property
     def pid(self) -> int | None:
@@ -69,7 +69,7 @@ class RunningServer(Protocol):
 
     @property
     def final(self) -> bool:
-        """Whether its end is: somebody else stopped it, or its Docker daemon is gone."""
+        """Whether a restart is useless: another process stopped the server, or its Docker daemon is gone."""
 
     def wait(self, tick: Callable[[], None] = ...) -> None:
         """Return when the server was stopped; raise ``TrbError`` if it ended for another reason.

@@ -1,4 +1,4 @@
-"""A running server: what all engines have in common."""
+"""A running server: code shared by all engines."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class LaunchedServer:
     urls: Urls
     log: Log
     folder: Path
-    """Temporary: it goes away with the server."""
+    """Temporary folder, removed with the server."""
     endpoints: tuple[str, ...]
     about: str
     key: str = field(repr=False)
@@ -86,11 +86,11 @@ class ManagedServer(ABC):
 
     @abstractmethod
     def _kill(self) -> None:
-        """Stop it at once, because waiting for it was interrupted."""
+        """Stop the server at once, because the wait was interrupted."""
 
     @abstractmethod
     def _terminate(self) -> None:
-        """Ask it to end, without waiting."""
+        """Ask the server to end, without waiting."""
 
     def watch(self, watchdog: Watchdog) -> None:
         """Start the watchdog, which ends with the server."""
@@ -120,15 +120,15 @@ class ManagedServer(ABC):
         return failure_causes.read(self.log, self.log_start)
 
     def last_errors(self) -> str:
-        """The last errors of the log, as the end of a message; empty if there are none."""
+        """Last errors of the log, to append to a message; empty without errors."""
         errors = failure_causes.last_errors(self.output())
         return f"; its last errors:\n{_indent(errors)}" if errors else ""
 
     def what_to_do(self) -> str:
         """The remedy for a server that ended by itself; keeps the log."""
-        known = failure_causes.known_death(self.output())
+        remedy = failure_causes.known_death(self.output())
         where = f"the server's whole output is in {self.keep_log()}"
-        return f"{known}; {where}" if known else where
+        return f"{remedy}; {where}" if remedy else where
 
     def keep_log(self) -> Path:
         """Move the log out of the temporary folder, which is removed when the server stops."""
@@ -143,7 +143,7 @@ class ManagedServer(ABC):
     def stop(self, *, hurry: bool = False) -> None:
         """Stop the server and leave nothing behind; harmless when it already ended.
 
-        In a ``hurry`` running requests and slow unloads are not waited for.
+        With ``hurry``, do not wait for running requests and slow unloads.
         """
         self._stop_requested = True
         if self._watchdog is not None:
@@ -162,7 +162,7 @@ class ManagedServer(ABC):
             self._gone = True
 
     def give_up(self, error: TrbError) -> None:
-        """End because of this error, which ``wait`` then raises: no server may stay that only seems ready."""
+        """End with this error, which ``wait`` then raises: a broken server must not seem ready."""
         self.keep_log()
         self._error = error
         self._terminate()

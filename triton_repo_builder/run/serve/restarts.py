@@ -1,4 +1,4 @@
-"""A server that ends by itself is started again: on the same ports, with the models that it had."""
+"""Restart a server that ends by itself, on the same ports and with the same models."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from triton_repo_builder.run.serve.engine import Progress, RunningServer
 from triton_repo_builder.run.serve.loading.select import NOTHING
 
 LOOK = 2.0
-"""Seconds between two looks at which models are loaded."""
+"""Seconds between two queries of the loaded models."""
 QUIET = 300.0
-"""Seconds of service after which the count of restarts begins anew."""
+"""Seconds of service that reset the count of restarts."""
 LONGEST = 60.0
-"""Seconds of the longest pause before a restart; the first is one, each further one twice as long."""
+"""Longest pause in seconds before a restart; the first is 1 s, each further one twice as long."""
 
 
 class KeptServer:
-    """A server that ``wait`` starts again, ``limit`` times without a quiet time between them.
+    """A server that ``wait`` restarts, at most ``limit`` times in a row.
 
-    What was loaded when it ended is loaded again, as the repository has it then.
+    The models that were loaded at its end are loaded again, from the current repository.
     """
 
     server: RunningServer
-    """The current one. Its process, container and log may change with a restart, its addresses do not."""
+    """The current server. A restart may change its process, container and log, not its addresses."""
 
     def __init__(
         self,
@@ -44,9 +44,9 @@ class KeptServer:
         limit: int,
         tell: Progress,
     ) -> None:
-        """Start it, once. Raises ``TrbError``."""
+        """Start the server once. Raises ``TrbError``."""
         self.restarts = 0
-        """How often it was started again since."""
+        """Number of restarts so far."""
         self._start = start
         self._root = root
         self._options = options
@@ -131,7 +131,7 @@ class KeptServer:
             self._looked = time.monotonic()
 
     def _look(self) -> None:
-        """Note what is loaded: whatever was ready once, until it was unloaded."""
+        """Record the loaded models: all that were ready, until they are unloaded."""
         with suppress(OSError):
             states = HttpClient(self.server.urls.http, LOOK).states()
             if states:  # empty: no answer, or nothing was ever loaded

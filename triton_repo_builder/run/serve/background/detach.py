@@ -15,11 +15,11 @@ from triton_repo_builder.run.serve.background.registry import Background
 
 TICK = 0.05
 _MESSAGE = 1 << 13
-"""Bytes that an error and what stands before it need at most, nearly always."""
+"""Bytes that an error message and its context need at most, in nearly all cases."""
 
 
 def start(arguments: list[str], tell: Callable[[str], None]) -> Background | int:
-    """Run ``trb serve ARGUMENTS`` apart from this terminal; the running server, or its exit code.
+    """Run ``trb serve ARGUMENTS`` detached from this terminal; return the server, or the exit code.
 
     ``tell`` gets its messages, errors included, line by line. An interrupt stops it again.
     """

@@ -14,9 +14,9 @@ CHUNK = 1 << 16
 def follow(
     file: Callable[[], Path], write: Callable[[str], object], ended: Callable[[], bool], *, start: int = 0
 ) -> None:
-    """Write the file from byte ``start`` on, and what is added to it, until ``ended`` returns True.
+    """Write the file from byte ``start`` on, and later additions, until ``ended`` returns True.
 
-    ``file`` is asked each time: it may be moved.
+    ``file`` is called each time, since the file may be moved.
     """
     position = start
     wait = threading.Event()

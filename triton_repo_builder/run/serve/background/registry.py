@@ -27,9 +27,9 @@ class Background:
     """One server that ``trb serve --detach`` started."""
 
     pid: int
-    """The ``trb serve`` that looks after the server."""
+    """Process id of the ``trb serve`` that supervises the server."""
     born: str
-    """Its start time as the kernel counts it: distinguishes it from a later process with the same id."""
+    """Start time as the kernel counts it: distinguishes the process from a later one with the same id."""
     name: str
     repository: str
     engine: str
@@ -41,7 +41,7 @@ class Background:
     about: str = ""
     container: str = ""
     restarts: int = 0
-    """How often the server was started again because it had ended."""
+    """Number of restarts of the server after it ended."""
 
 
 def about(entry: Background) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def about(entry: Background) -> dict[str, Any]:
 
 
 def folder() -> Path:
-    """The folder of the files, created if missing; nobody else may look into it or put anything there."""
+    """The folder of the files, created if missing, accessible to this user only."""
     try:
         return transfer.state_folder()
     except OSError as error:
@@ -75,7 +75,7 @@ def write(file: Path, entry: Background) -> None:
 
 
 def unwritable(error: OSError) -> TrbError:
-    """The error for a folder of states that takes no more."""
+    """The error for a folder of states that cannot be written."""
     return files.explain(error, folder(), how="by XDG_STATE_HOME", kept="no server runs")
 
 
@@ -90,7 +90,7 @@ def read(file: Path) -> Background | None:
 
 
 def latest(entry: Background) -> Background:
-    """The entry as it is now: a server that was started again has another process and log."""
+    """The current entry: a restarted server has another process and log."""
     entries = (read(file) for file in folder().glob("*.json"))
     return next((now for now in entries if now and now.pid == entry.pid), entry)
 
@@ -123,7 +123,7 @@ def runs(entry: Background) -> bool:
 
 
 def sweep() -> tuple[tuple[Background, ...], tuple[tuple[str, str], ...]]:
-    """Running servers, oldest first, and name and last message of those that ended by themselves.
+    """Running servers, oldest first; name and last message of servers that ended by themselves.
 
     Removes the files of the latter; a server that was stopped removes its own.
     """

@@ -23,11 +23,11 @@ from triton_repo_builder.run.serve.processes import proc
 TRB = "io.github.triton-repo-builder"
 REPOSITORY = f"{TRB}.repository"
 OWNER = f"{TRB}.owner"
-"""``machine/pid/start time`` of the ``trb`` that looks after it."""
+"""``machine/pid/start time`` of the ``trb`` that supervises the object."""
 BUILD = f"{TRB}.build"
-"""The same, of the ``trb`` that built an image (docker/Dockerfile)."""
+"""``machine/pid/start time`` of the ``trb`` that built an image (docker/Dockerfile)."""
 STAGE = f"{TRB}.stage"
-"""Marks what only a build makes, never an image that is served (docker/Dockerfile)."""
+"""Label of intermediate images of a build, never of a served image (docker/Dockerfile)."""
 NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
 """Characters that Docker refuses in a name."""
 
@@ -45,7 +45,7 @@ class Cleanup:
 
     @cached_property
     def folder(self) -> Path:
-        """Temporary folder of this server; nothing may be made before the supervisor has made it.
+        """Temporary folder of this server; the supervisor creates it before anything else.
 
         Raises ``TrbError``.
         """
@@ -62,17 +62,17 @@ class Cleanup:
         process.release(self._supervisor)
 
     def abandon(self) -> None:
-        """Leave it to the supervisor, which also removes what the daemon is only about to make."""
+        """Leave the removal to the supervisor, which also removes objects that the daemon still creates."""
         process.release(self._supervisor)
 
 
 def labels(repository: Path) -> dict[str, str]:
-    """Labels for what this process makes."""
+    """Labels for Docker objects of this process."""
     return {TRB: __version__, REPOSITORY: str(repository), OWNER: owner(os.getpid())}
 
 
 def owner(pid: int) -> str:
-    """A process, distinct from later ones with its id and from those of other machines."""
+    """Identity of a process, distinct from later ones with its id and from processes of other machines."""
     return f"{platform.node()}/{pid}/{proc.start_time(pid)}"
 
 
@@ -88,7 +88,7 @@ def stray(marks: Mapping[str, str], key: str = OWNER) -> bool:
 
 
 def remove_strays(client: Any) -> list[str]:
-    """Remove what a ``trb`` left that was killed together with its supervisor; the names of all of it."""
+    """Remove objects of a ``trb`` that was killed together with its supervisor; return their names."""
     removed = []
     filters = {"label": TRB}
     for container in client.containers.list(all=True, filters=filters, sparse=True):
@@ -133,5 +133,5 @@ def remove_dangling(client: Any) -> int:
 
 
 def _abandoned(marks: Mapping[str, str]) -> bool:
-    """Whether a build made it that is over: one by this process, or by a ``trb`` that is gone."""
+    """Whether a finished build created the image: a build of this process, or of a ``trb`` that is gone."""
     return marks.get(BUILD) == owner(os.getpid()) or stray(marks, BUILD)

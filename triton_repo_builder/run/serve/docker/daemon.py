@@ -18,7 +18,7 @@ TIMEOUT = 60
 
 
 def errors() -> tuple[type[Exception], ...]:
-    """Everything the docker package raises: its own errors, and those of its connection."""
+    """Errors that the docker package raises, including connection errors."""
     import requests
 
     import docker
@@ -134,7 +134,7 @@ def configured() -> bool:
 
 @contextmanager
 def explained_errors() -> Iterator[None]:
-    """Turn errors of the docker package that nothing below explains into a ``TrbError``."""
+    """Turn other errors of the docker package into a ``TrbError``."""
     kinds = errors()  # before: an interrupt of its first import would be hidden by a second one below
     try:
         yield
@@ -152,7 +152,7 @@ def explained_errors() -> Iterator[None]:
 
 
 def unreachable(error: Exception) -> TrbError:
-    """Why the daemon cannot be used, and what to do."""
+    """Error for a daemon that cannot be used, with a remedy."""
     text = str(error)
     if "Permission denied" in text or "PermissionError" in text:
         message, remedy = (
@@ -181,7 +181,7 @@ def unreachable(error: Exception) -> TrbError:
 
 
 def gone() -> TrbError:
-    """The daemon stopped answering during the work."""
+    """Error for a daemon that stopped answering during the work."""
     return TrbError(
         Code.SERVER_DIED,
         "the Docker daemon stopped answering, and the server is lost with it",
@@ -225,11 +225,11 @@ def remote_host() -> str:
 
 
 def rootless(client: Any) -> bool:
-    """Whether user ids inside a container differ from those of the machine."""
+    """Whether user ids in a container differ from user ids on the machine."""
     options = client.info().get("SecurityOptions") or []
     return any(str(option).startswith(("name=rootless", "name=userns")) for option in options)
 
 
 def _short(text: str) -> str:
-    """An error of urllib3 names its cause last."""
+    """Cause of a urllib3 error, which comes last in its text."""
     return text.rsplit("): ", 1)[-1].strip("()'\" ") or text

@@ -33,7 +33,7 @@ UP = 120.0
 
 
 class DockerEngine:
-    """Runs the repository in a container of any image with a tritonserver."""
+    """Engine that runs the repository in a container of any image with a tritonserver."""
 
     def start(
         self, repository: Path, options: ServeOptions, progress: Progress | None = None

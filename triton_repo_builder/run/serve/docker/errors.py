@@ -9,7 +9,7 @@ from triton_repo_builder.run.serve.docker import daemon
 
 
 def create(client: Any, image: Any, settings: dict[str, Any]) -> bool:
-    """Create a container; False if the daemon does not see the folder to mount. Raises ``TrbError``."""
+    """Create a container; False if the daemon cannot see the folder to mount. Raises ``TrbError``."""
     try:
         client.containers.create(image.id, **settings)
     except daemon.api_error() as error:

@@ -20,7 +20,7 @@ from triton_repo_builder.run.serve.processes.stubs import ProcessLister, StubPro
 TICK = 0.05
 STOPPED, REMOVED = "it was stopped from outside", "it was removed"
 DAEMON_ENDS = 3.0
-"""Seconds in which a daemon that stops its containers is gone itself."""
+"""Seconds within which a daemon that stops its containers also ends."""
 MARGIN = 3
 """Seconds beyond the server's own limit until Docker kills it."""
 
@@ -70,7 +70,7 @@ class ContainerServer(ManagedServer):
         )
 
     def _how(self) -> str:
-        """How it ended; notices a daemon that went away."""
+        """Cause of the end; detects a daemon that went away."""
         try:
             self._docker.reload()
             state = self._docker.attrs["State"]
@@ -90,7 +90,7 @@ class ContainerServer(ManagedServer):
         return {137: "killed", 127: "its command was not found"}.get(code, f"exit code {code}")
 
     def _await(self) -> None:
-        """Learn how the container ends."""
+        """Record the exit of the container."""
         while True:
             try:
                 self._code = int(self._docker.wait(timeout=3600)["StatusCode"])
@@ -110,7 +110,7 @@ class ContainerServer(ManagedServer):
                 return
 
     def _follow(self) -> None:
-        """Write the container's output to the log as it comes."""
+        """Write the container's output to the log while it runs."""
         with suppress(*daemon.errors(), OSError), self._appended() as sink:
             for chunk in self._docker.logs(stream=True, follow=True):
                 sink.write(chunk)

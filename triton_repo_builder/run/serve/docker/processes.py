@@ -16,7 +16,7 @@ ENDED = "its process ended"
 
 
 class ContainerStubProcesses:
-    """For a daemon on another machine. Each scan costs a ``ps``, so its result is kept for one ``tick``."""
+    """Lister for a daemon on another machine. A scan costs a ``ps``; its result is kept for a ``tick``."""
 
     tick = 1.0
 

@@ -49,11 +49,11 @@ def user(image: Any, requested: str) -> str:
             where="--container-user",
             remedy="UID, UID:GID in numbers, or image for the image's own",
         )
-    own = _image_user(image)
+    image_user = _image_user(image)
     if requested == "image":
         return ""
-    if requested or (own and own.partition(":")[0] not in ("root", "0")):
-        return requested or own
+    if requested or (image_user and image_user.partition(":")[0] not in ("root", "0")):
+        return requested or image_user
     return f"{os.getuid()}:{os.getgid()}" if os.getuid() else NOT_ROOT
 
 

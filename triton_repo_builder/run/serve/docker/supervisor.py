@@ -1,4 +1,4 @@
-"""Removes what a ``trb`` made in Docker after that ``trb`` ended, also if it was killed.
+"""Remove the Docker objects of a ``trb`` after it ended, also if it was killed.
 
 Runs as ``python supervisor.py CONTAINER HELPER VOLUME`` from before any of them exists, and prints the path
 of the folder that it made for ``trb``; its standard input is a pipe that ``trb`` holds. One byte means that
@@ -41,7 +41,7 @@ def main(container: str, helper: str, volume: str) -> None:
 
 
 def clear(containers: tuple[str, ...], volume: str) -> None:
-    """Remove them all, again and again for a while."""
+    """Remove all of them, repeatedly for a while."""
     from triton_repo_builder.run.serve.docker import daemon
 
     client = daemon.connect()

@@ -29,7 +29,7 @@ COMPARED_BYTES = 1 << 16
 
 
 def obstacle(root: Path, uid: int | None, *, same_ids: bool) -> str:
-    """Why a container whose user is ``uid`` (None: unknown) could not use a mount; empty if it can.
+    """Reason why a container with user ``uid`` (None: unknown) cannot use a mount; empty if it can.
 
     ``same_ids``: a user id inside is the same user outside. Raises ``TrbError`` for unreadable files.
     """

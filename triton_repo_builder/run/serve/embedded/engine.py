@@ -39,7 +39,7 @@ TAKEN = re.compile(r"already in use|Address already in use|failed to bind", re.I
 
 
 class EmbeddedEngine:
-    """Starts the tritonserver that ``pip install 'triton_repo_builder[embedded]'`` brings."""
+    """Engine that starts the tritonserver that ``pip install 'triton_repo_builder[embedded]'`` brings."""
 
     def start(
         self, repository: Path, options: ServeOptions, progress: Progress | None = None
@@ -77,7 +77,7 @@ def arguments(binary: Path, models: str, backends: Path, options: ServeOptions, 
 
 
 def _absolute(option: str) -> str:
-    """The option with a path that means the same in the server's own current folder."""
+    """The option with a path that is also valid in the server's own current folder."""
     match = PATHS.fullmatch(option)
     return f"{match[1]}{Path(match[2]).absolute()}" if match else option
 

@@ -23,7 +23,7 @@ from triton_repo_builder.base.errors import Code, TrbError
 INSTALL = "pip install 'triton_repo_builder[embedded]' (Linux x86-64, glibc 2.35 or newer)"
 PACKAGE = Path(__file__).resolve().parents[3]
 OWN_MODELS = ("onnxruntime_backend/model.py", "tokenizer.py", "postprocess.py", "image.py", "audio.py")
-"""Each ``model.py`` that trb writes, in ``runtime/``: what its process imports is known."""
+"""Each ``model.py`` that trb writes, in ``runtime/``: the imports of its process are fixed."""
 FILE_VARIABLES = (
     "AWS_CONFIG_FILE",
     "AWS_SHARED_CREDENTIALS_FILE",
@@ -41,7 +41,7 @@ class Install:
     libraries: Path
     stub: Path
     libpython: Path
-    """Folder of the shared libpython of this very interpreter."""
+    """Folder of the shared libpython of this interpreter."""
 
     @property
     def binary(self) -> Path:
@@ -78,7 +78,7 @@ def find() -> Install:
 
 
 def description() -> str:
-    """Which server and ONNX Runtime this is: not the ONNX Runtime of the release's image."""
+    """Text about the server and its ONNX Runtime, which is not the one of the release's image."""
     onnxruntime = _version("onnxruntime-gpu") or _version("onnxruntime") or "unknown"
     release = releases.default()
     return (
@@ -149,11 +149,11 @@ def assemble(install: Install, folder: Path) -> None:
 
 
 def _environment(folder: Path) -> None:
-    """A virtual environment that sees what this interpreter sees, but writes no bytecode.
+    """A virtual environment with the packages of this interpreter that writes no bytecode.
 
     Stubs for Python 3.11 and newer ignore PYTHONDONTWRITEBYTECODE and would write ``__pycache__`` into the
     user's repository. They do follow the first ``python3`` on PATH, and with it run the ``.pth`` files of its
-    site-packages, so the setting goes there. So does what spares memory in the processes of our own models.
+    site-packages, so the setting goes there. A hook there saves memory for our own models.
     """
     (folder / "bin").mkdir(parents=True)
     for name in ("python3", "python"):
@@ -167,11 +167,11 @@ def _environment(folder: Path) -> None:
     ]
     for name in ("lazy_imports", "source_only"):
         shutil.copyfile(Path(__file__).with_name(f"{name}.py"), packages / f"trb_{name}.py")
-    own = [str(PACKAGE / "runtime" / name) for name in OWN_MODELS]
+    runtimes = [str(PACKAGE / "runtime" / name) for name in OWN_MODELS]
     lines = ["import sys; sys.dont_write_bytecode = True"]
     trusted = [*dict.fromkeys([sys.base_prefix, sys.prefix, *places, str(folder.parent)])]
     lines += [f"import trb_source_only; trb_source_only.install({trusted!r})"]
-    lines += [f"import trb_lazy_imports; trb_lazy_imports.install({own!r})"]
+    lines += [f"import trb_lazy_imports; trb_lazy_imports.install({runtimes!r})"]
     lines += [f"import site; site.addsitedir({place!r})" for place in places]
     (packages / "trb.pth").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -184,16 +184,18 @@ def _dist_packages() -> list[str]:
 def environment(install: Install, folder: Path) -> dict[str, str]:
     """The server's environment variables.
 
-    Paths of files stay the user's although the server has a current folder of its own. Without PYTHONPATH:
+    Paths of files remain valid although the server has its own current folder. Without PYTHONPATH:
     stubs for Python 3.11 and newer ignore it, and in 3.10 an empty entry would name that folder.
     """
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     named = {name: str(Path(kept[name]).absolute()) for name in FILE_VARIABLES if kept.get(name)}
     before = [os.environ["LD_LIBRARY_PATH"]] if os.environ.get("LD_LIBRARY_PATH") else []
-    own = str(Path(sys.executable).parent)
+    python_folder = str(Path(sys.executable).parent)
     return {
         **kept,
         **named,
         "LD_LIBRARY_PATH": os.pathsep.join([str(install.libpython), str(install.libraries), *before]),
-        "PATH": os.pathsep.join([str(folder / "python" / "bin"), own, os.environ.get("PATH", os.defpath)]),
+        "PATH": os.pathsep.join(
+            [str(folder / "python" / "bin"), python_folder, os.environ.get("PATH", os.defpath)]
+        ),
     }

@@ -1,4 +1,4 @@
-"""In the process of a model that trb wrote: what Triton's stub imports and the model never uses waits.
+"""Defer imports of Triton's stub that a model written by trb never uses.
 
 Copied into the environment of the server's Python processes, whose ``.pth`` file calls ``install``. The stub
 imports numpy before it runs ``model.py``, and numpy 1 imports all its parts at once (numpy 2 does not). With
@@ -17,10 +17,10 @@ BACKEND = 9
 UNUSED = frozenset({"numpy.fft", "numpy.ma", "numpy.polynomial", "numpy.random"})
 
 
-def install(own: list[str]) -> None:
-    """Make the imports lazy if this process runs a copy of one of the files ``own``."""
+def install(models: list[str]) -> None:
+    """Make the imports lazy if this process runs a copy of one of the files ``models``."""
     try:
-        if _content(_model()) in [_content(path.encode()) for path in own]:
+        if _content(_model()) in [_content(path.encode()) for path in models]:
             sys.meta_path.insert(0, _Finder)  # type: ignore[arg-type]  # a class with the one method serves
             sys.modules["asyncio"] = _Asyncio("asyncio")
     except (OSError, IndexError):
@@ -40,7 +40,7 @@ def _content(path: bytes) -> bytes:
 
 
 class _Finder:
-    """Finds these parts as usual and puts their execution off."""
+    """Finder that locates these parts as usual and defers their execution."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> object:
@@ -53,7 +53,7 @@ class _Finder:
 
 
 class _Asyncio(ModuleType):
-    """Answers the stub's one question; asked for anything else, it gives way to the module."""
+    """Replacement for asyncio with the stub's one function; any other use loads the module."""
 
     @staticmethod
     def iscoroutine(value: object) -> bool:

@@ -1,4 +1,4 @@
-"""In the server's Python processes: bytecode counts only beside code of this installation.
+"""Ignore bytecode in the server's Python processes, except beside code of this installation.
 
 A repository may bring a ``__pycache__`` whose bytecode is another program than the source beside it: Python
 runs it if it is marked as unchecked (PEP 552), and no digest covers it. Copied into the environment of these
@@ -11,7 +11,7 @@ from types import CodeType
 
 
 def install(trusted: list[str]) -> None:
-    """Compile what is imported from elsewhere than the folders ``trusted`` from its source, always."""
+    """Always compile modules from their source unless they are in the folders ``trusted``."""
     below = tuple(os.path.join(folder, "") for folder in trusted)  # noqa: PTH118  # pathlib is not imported yet
     cached = SourceFileLoader.get_code
 

@@ -60,7 +60,7 @@ def place() -> str:
 
 
 def tell(text: str) -> None:
-    """Print a line to a ``trb`` that may be gone."""
+    """Print a line for ``trb``, which may be gone."""
     with contextlib.suppress(BrokenPipeError):
         os.write(1, os.fsencode(text) + b"\n")
 
@@ -77,7 +77,7 @@ def ordered() -> bytes:
 
 
 def run(grace: float, current: Path, argv: list[str], env: dict[str, str], log: str) -> tuple[bool, int]:
-    """Run the server until it ends or is stopped; whether ``trb`` ended first, and the exit code."""
+    """Run the server until it ends or is stopped; return whether ``trb`` ended first, and the exit code."""
     wake, ring = os.pipe()
     os.set_blocking(ring, False)
     signal.set_wakeup_fd(ring)
@@ -97,12 +97,12 @@ def run(grace: float, current: Path, argv: list[str], env: dict[str, str], log: 
         ended, status = os.waitpid(server, os.WNOHANG)
         if ended:
             break
-        asked = wake in events and not ASK.isdisjoint(os.read(wake, 64))
+        stopping = wake in events and not ASK.isdisjoint(os.read(wake, 64))
         if 0 in events and not os.read(0, 64):
             poll.unregister(0)
-            orphan = asked = True
+            orphan = stopping = True
         expired = deadline is not None and time.monotonic() >= deadline
-        if asked or expired:
+        if stopping or expired:
             regions |= mapped(server)
             os.kill(server, signal.SIGTERM if deadline is None else signal.SIGKILL)
             deadline = time.monotonic() + grace
@@ -135,7 +135,7 @@ def start(current: Path, argv: list[str], env: dict[str, str], log: str) -> int:
 
 
 def clean(group: int, regions: set[str]) -> None:
-    """Kill what the server left of its process group, and remove the shared memory of all of them.
+    """Kill the remaining processes of the server's group, and remove the shared memory of all.
 
     Stubs that outlive their server would notice and end within seconds, but not one that hangs.
     """

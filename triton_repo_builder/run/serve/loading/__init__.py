@@ -1,1 +1,1 @@
-"""Load models, and say why one failed."""
+"""Load models, and explain failures."""

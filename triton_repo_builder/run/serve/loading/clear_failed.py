@@ -1,11 +1,10 @@
-"""Have a server forget that models failed to load.
+"""Clear failed loads from a server.
 
 A Triton server that remembers a failure answers 400 to ``/v2/health/ready``, even if others are ready,
-and unloading what is not loaded changes nothing. What does: a model of that name and version that loads, and
-is unloaded. This one comes with the load request; the repository's files do not change.
+and unloading a model that is not loaded changes nothing. Loading and unloading a model of that name and
+version clears it. The model comes with the load request; the repository's files do not change.
 It would replace a version that answers. Beside one, ``ship/deploy/engine.py`` loads that version's files
-under the failed number, from the repository: loaded by request, Triton (2.51) would keep that configuration
-afterwards.
+under the failed number, from the repository: loaded by request, Triton (2.51) would keep that configuration.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _CONFIG = {"backend": "python", "max_batch_size": 0, "input": [_TENSOR], "output
 
 
 def failures(base: str, models: Collection[str]) -> None:
-    """Forget what failed of these models, except beside a version that answers. As far as that goes."""
+    """Clear the failed versions of these models if possible, except beside a version that is ready."""
     with contextlib.suppress(OSError):
         http = HttpClient(base, PATIENCE)
         entries = [entry for entry in http.index_or_empty() if entry.name in models]

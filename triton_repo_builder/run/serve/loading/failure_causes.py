@@ -1,4 +1,4 @@
-"""The cause of a failed load, from the answer, the repository index or the log, and what to do about it."""
+"""Cause of a failed load, from the answer, the repository index or the log, and its remedy."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ def failures(
     answers: Mapping[str, str],
     index: Mapping[str, tuple[str, str]],
     log: str,
-    known: tuple[Failure, ...] = (),
+    earlier: tuple[Failure, ...] = (),
     ends: Mapping[str, str] | None = None,
 ) -> tuple[Failure, ...]:
     """Every model that failed, each with its own cause, without ensembles that only lack a step.
 
     ``ends``: how Python processes ended, which the server only calls "not healthy".
     """
-    failed = {failure.model: failure for failure in known}
+    failed = {failure.model: failure for failure in earlier}
     for name, text in _polls(log).items():
         failed.setdefault(name, _failure(repository, name, text))
     for name, (state, reason) in index.items():
@@ -82,13 +82,13 @@ def failures(
 
 
 def with_end(cause: str, model: str, ends: Mapping[str, str]) -> str:
-    """How the Python process of the model ended, if the server only says that it did; else the cause."""
+    """The exit of the model's Python process, if the server reports no cause; else the cause."""
     end = ends.get(model) or ends.get("")
     return f"its Python process ended while loading ({end})" if end and UNHEALTHY.search(cause) else cause
 
 
 def warmups(log: str) -> tuple[Failure, ...]:
-    """Models whose warm-up failed: the server may have died of that before it could answer."""
+    """Models whose warm-up failed: that may have ended the server before it could answer."""
     causes = {match[1]: match[2] for match in map(WARMUP.match, log.splitlines()) if match}
     return tuple(
         Failure(model=name, cause=f"its warm-up failed, and tritonserver died of that: {text}")
@@ -97,7 +97,7 @@ def warmups(log: str) -> tuple[Failure, ...]:
 
 
 def remedy(failed: Sequence[Failure], default: str) -> str:
-    """One remedy for all of these; ``default`` for causes that need no other."""
+    """One remedy for all failures; ``default`` for causes without a remedy of their own."""
     return "; ".join(dict.fromkeys(_remedy(failure.cause) or default for failure in failed))
 
 
@@ -115,7 +115,7 @@ def listed(failed: tuple[Failure, ...]) -> str:
 
 
 def known_death(log: str) -> str:
-    """What to do about an end of the server itself whose cause is known; empty for any other."""
+    """Remedy if the server itself ended from a cause recognized in its log; else empty."""
     return OVERLOADED if "boost::interprocess::lock_exception" in log else ""
 
 
@@ -180,9 +180,9 @@ def _failure(repository: Repository, name: str, text: str) -> Failure:
     model = repository.model(name)
     if model is not None and model.error is not None and "failed to poll" in first:
         first = f"config.pbtxt:{model.error}"
-    own = [
+    details = [
         line.strip()
         for line in rest.splitlines()
         if line.strip() and line.strip() != "At:" and "<frozen importlib" not in line
     ]
-    return Failure(model=name, cause=first.strip(), detail="\n".join(own))
+    return Failure(model=name, cause=first.strip(), detail="\n".join(details))

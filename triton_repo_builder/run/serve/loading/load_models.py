@@ -14,9 +14,9 @@ from triton_repo_builder.run.serve.engine import Failure
 from triton_repo_builder.run.serve.processes.stubs import ProcessLister, Stub
 
 TICK = 0.04
-"""Short, because it is also the delay between the last load and readiness."""
+"""Seconds between scans: short, because it also delays readiness after the last load."""
 HANG_AFTER = 3.0
-"""The server notices a stub that died inside ``initialize`` within about a second; longer means never."""
+"""Seconds that mean a hang: the server detects a stub that died in ``initialize`` in 1 s, or never."""
 COUNT_EVERY = 0.5
 
 
@@ -30,7 +30,7 @@ class Loaded:
     unfinished: tuple[str, ...] = ()
     """Models still loading when time was up, or when the server ended."""
     ends: dict[str, str] = field(default_factory=dict)
-    """How the Python process of a model ended, if it did; "" for one that ended before it was seen."""
+    """Exit of the Python process by model; "" for a process that ended before it was seen."""
 
     @property
     def ok(self) -> bool:
@@ -51,7 +51,7 @@ def load(
 ) -> Loaded:
     """Load models in parallel; return when all have answered, one hangs, time is up or the server ended.
 
-    ``ignore`` are stubs known to be dead from before.
+    ``ignore`` are stubs that were already dead.
     """
     answers: dict[str, str] = {}
     for name in names:

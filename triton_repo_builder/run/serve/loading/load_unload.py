@@ -27,7 +27,7 @@ TICK = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class Server:
-    """A running server, with its process, repository and log if it runs on this machine."""
+    """A running server, with process, repository and log if it runs on this machine."""
 
     base: str
     pid: int = 0
@@ -35,7 +35,7 @@ class Server:
     log: Path | None = None
     """The file of its standard error."""
     files: Path | None = None
-    """The folder that it reads its models from, as this process reaches it; None if that is unknown."""
+    """Folder of its models, as this process reaches it; None if unknown."""
     started: float = 0.0
     """Seconds since 1970; 0 if unknown."""
 
@@ -48,7 +48,7 @@ class Server:
         return not self.pid or proc.exists(self.pid)
 
     def processes(self) -> StubProcesses:
-        """Its Python processes; none if its process is unknown."""
+        """Python processes of the server; none if the server's process is unknown."""
         # Paths as the server has them in the arguments of its stubs: not resolved.
         return StubProcesses(self.pid, str(self.repository.path))
 
@@ -62,7 +62,7 @@ class Server:
         return min(begun.values(), default=0.0)
 
     def brought(self, model: str) -> str:
-        """The file that a process of this model runs, if it is none of the repository; else an empty text.
+        """The file that a process of this model runs, if outside of the repository; else an empty text.
 
         A load request can bring the model's files; the server then keeps them in a folder of its own.
         """
@@ -113,7 +113,7 @@ def find(url: str) -> Server:
 
 
 def load(server: Server, names: Sequence[str], *, timeout: float) -> None:
-    """Load models and what they need. Raises ``TrbError`` with the cause of each failure."""
+    """Load models and their steps. Raises ``TrbError`` with the cause of each failure."""
     _check_known(server, names)
     since = server.log.stat().st_size if server.log else 0
     loaded = _load(server, server.processes(), names, timeout)
@@ -135,7 +135,7 @@ def load(server: Server, names: Sequence[str], *, timeout: float) -> None:
 
 
 class Hung(Exception):
-    """A model's Python process ended while it started, so that the server never ends the load."""
+    """Raised if a model's Python process ended while it started: the load never ends."""
 
 
 class Loader:
@@ -175,7 +175,7 @@ class Loader:
 
 
 def _load(server: Server, stubs: StubProcesses, names: Sequence[str], timeout: float) -> Loaded:
-    """Load on a server that may have dead stubs from before."""
+    """Load on a server that may already have dead stubs."""
     return load_models.load(
         server.base,
         tuple(names),
@@ -221,7 +221,7 @@ def _failed(server: Server, names: Sequence[str], loaded: Loaded, since: int) ->
 
 
 def unload(server: Server, name: str, *, timeout: float) -> bool:
-    """Unload a model and the steps that nothing else needs, and wait; False if it was not loaded."""
+    """Unload a model and steps that no other model needs, and wait; False if it was not loaded."""
     _check_known(server, (name,))
     http = HttpClient(server.base, timeout)
     before = http.ready_models()
@@ -266,7 +266,7 @@ def _check_known(server: Server, names: Sequence[str]) -> None:
 def require_explicit(server: Server) -> None:
     """Raise NOT_EXPLICIT unless the server loads models on request, before a file is changed.
 
-    One that polls would take up what lies in its folder meanwhile. It is asked to unload what nobody has.
+    A polling server would load the unfinished files. The check unloads a model that does not exist.
     """
     answer = HttpClient(server.base, 10).unload(_NOBODYS)
     admin_key.refuse_other(server.base, answer)

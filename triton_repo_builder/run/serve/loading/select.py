@@ -1,4 +1,4 @@
-"""Choose the models to load from a repository, and find those known to fail before a server is started."""
+"""Choose the models to load, and detect certain failures before a server is started."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ NOTHING = ("none",)
 
 @dataclass(frozen=True, kw_only=True)
 class Targets:
-    """Models to load, each with everything it needs."""
+    """Models to load, each with its steps."""
 
     load: tuple[str, ...]
     endpoints: tuple[str, ...]
-    """The models a client is meant to call."""
+    """Models that clients call."""
     members: tuple[str, ...]
     """All models that will be loaded, steps included."""
     not_models: tuple[str, ...]
@@ -30,7 +30,7 @@ class Targets:
 
 
 def choose(repository: Repository, requested: tuple[str, ...] = ()) -> Targets:
-    """Decide what to load. Raises ``TrbError`` without any model, or without a requested one."""
+    """Choose the models to load. Raises ``TrbError`` without any model, or without a requested one."""
     models = {model.name: model for model in repository.models if model.stated}
     not_models = tuple(model.name for model in repository.models if model.name not in models)
     if not models:

@@ -1,4 +1,4 @@
-"""Bring a server that answers to one whose models are all ready and watched; the same for every engine.
+"""Load all models of a started server and watch them, for every engine.
 
 Servers run in explicit mode and ``trb`` loads each endpoint over HTTP. The alternative, loading at start,
 gives an HTTP endpoint only after the last model, hence no reason for a failure and no way to notice a load
@@ -33,11 +33,11 @@ TICK = 0.02
 AS_THEY_STAND = "--disable-auto-complete-config"
 CACHES = ("--cache-config", "--response-cache")
 CACHE = 64 << 20
-"""Bytes of the cache of answers, for all models: those of 40,000 embeddings of 384 numbers."""
+"""Bytes of the response cache of all models: 40,000 embeddings of 384 numbers."""
 
 
 def read(path: Path, options: ServeOptions, tell: Progress) -> tuple[Repository, Targets]:
-    """The repository and what to load from it. Raises ``TrbError`` if that is nothing."""
+    """The repository and the models to load. Raises ``TrbError`` if there are none."""
     repo = repository.read(path)
     chosen = select.choose(repo, options.models)
     for name in chosen.not_models:
@@ -68,7 +68,7 @@ def _check_fetched(repo: Repository, chosen: Targets) -> None:
 
 
 def as_written(repo: Repository, options: ServeOptions) -> ServeOptions:
-    """Have the server take configurations as they stand, if ``trb`` wrote all of them.
+    """Keep the server from completing configurations, if ``trb`` wrote all of them.
 
     To complete one, tritonserver starts each Python model in a process that it then throws away.
     """
@@ -78,9 +78,9 @@ def as_written(repo: Repository, options: ServeOptions) -> ServeOptions:
 
 
 def with_response_cache(repo: Repository, chosen: Targets, options: ServeOptions) -> ServeOptions:
-    """Give the server a cache of answers, if a model that it loads is to be cached: it has none by itself."""
-    wanted = [model for model in repo.models if model.name in chosen.members and model.config.cached]
-    if not wanted or any(option.startswith(CACHES) for option in options.extra):
+    """Add a response cache if a loaded model uses it: the server has none by default."""
+    cached = [model for model in repo.models if model.name in chosen.members and model.config.cached]
+    if not cached or any(option.startswith(CACHES) for option in options.extra):
         return options
     return replace(options, extra=(*options.extra, f"--cache-config=local,size={CACHE}"))
 
@@ -104,7 +104,7 @@ def log_file(options: ServeOptions, folder: Path) -> Log:
 
 
 def _prepare(log: Path, *, append: bool) -> int:
-    """Make or empty a file of the user; its size. In a folder like /tmp a link may be another user's."""
+    """Create or empty a file of the user; return its size. In /tmp a link may be another user's."""
     mode = log.parent.stat().st_mode
     shared = mode & stat.S_ISVTX and mode & stat.S_IWOTH
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_NOFOLLOW if shared else 0)

@@ -1,4 +1,4 @@
-"""Ports: Triton's own, the user's, or free ones; a busy one is named with its holder before the start."""
+"""Ports: Triton's own, the user's, or free ones. A busy port is reported with its process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Ports:
 
 
 def choose(options: ServeOptions) -> Ports:
-    """The ports to use; raises if one is taken."""
+    """The ports to use. Raises ``TrbError`` if one is busy."""
     requested = {"http": options.http_port, "grpc": options.grpc_port, "metrics": options.metrics_port}
     _check_distinct(requested)
     numbers = {}

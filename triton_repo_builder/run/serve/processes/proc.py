@@ -1,6 +1,6 @@
 """The one reader of /proc: the machine, processes, their children and arguments, and who listens on a port.
 
-Formats: proc_pid_stat(5), proc_net_tcp(5). What this user may not see reads as if it were not there.
+Formats: proc_pid_stat(5), proc_net_tcp(5). Inaccessible processes and files are treated as missing.
 ``supervisor.py`` of the embedded engine reads /proc by itself: it runs without this package.
 """
 
@@ -86,10 +86,10 @@ def name(pid: int, proc: Path = PROC) -> str:
 
 
 def path(pid: int, named: str) -> Path:
-    """A path that a process names, as this process reaches it: from that one's folder and mounts."""
-    own, other = PROC / "self", PROC / str(pid)
+    """Path that a process names, resolved by its current folder and mounts, for use by this process."""
+    current, other = PROC / "self", PROC / str(pid)
     with suppress(OSError):
-        if (own / "ns" / "mnt").readlink() != (other / "ns" / "mnt").readlink():
+        if (current / "ns" / "mnt").readlink() != (other / "ns" / "mnt").readlink():
             return Path(f"{other / 'root'}{(other / 'cwd').readlink() / named}")
         return (other / "cwd").readlink() / named
     return Path(named)

@@ -1,4 +1,4 @@
-"""How much shared memory the Python models of a repository may need."""
+"""Shared memory that the Python models of a repository may need."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DEFAULT = {"python": 1, "onnxruntime": 2}
 
 
 def needed(repository: Repository) -> int:
-    """Bytes for /dev/shm: an upper bound, as only what is used takes memory."""
+    """Bytes for /dev/shm: an upper bound, since unused bytes take no memory."""
     total = BASE
     for model in repository.models:
         if model.backend in DEFAULT:

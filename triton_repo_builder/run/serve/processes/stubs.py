@@ -34,15 +34,15 @@ class Stub:
     instance: str = ""
     dead: bool = False
     end: str = ""
-    """How it ended, if dead."""
+    """Exit of the process, if dead."""
     started: int = 0
-    """Grows with time: of two processes of one instance the later one is the current one."""
+    """Order of starts: the later of two processes of an instance is the current one."""
     file: str = ""
     """The file that it runs."""
 
     @property
     def place(self) -> tuple[str, str, str]:
-        """What one process at a time runs."""
+        """Model, version and instance, which one process at a time runs."""
         return self.model, self.version, self.instance
 
 
@@ -119,7 +119,7 @@ class StubProcesses:
 
 
 def model_of_instance(repo: Repository) -> dict[str, str]:
-    """The model of each name that names of instances start with."""
+    """Model by the prefix of its instance names."""
     return {
         str(name): model.name
         for model in repo.models

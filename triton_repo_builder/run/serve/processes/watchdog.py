@@ -19,13 +19,13 @@ SETTLE = 0.75
 RELOADS = 3
 WINDOW = 60.0
 AGAIN = 2.0
-"""Seconds before a reload that failed is tried again, twice as many before the next."""
+"""Seconds before a failed reload is retried; doubled for each further retry."""
 UNLOAD = 5.0
-"""Seconds that an unload gets before the model is loaded again all the same."""
+"""Time limit in seconds of an unload; then the model is loaded again anyway."""
 DECIDED = 10.0
 """Seconds after which a dead stub that no loaded model needs is forgotten: a promote ends within that."""
 LOOK = 10.0
-"""Seconds between two looks for leftovers."""
+"""Seconds between two scans for leftovers."""
 LEFTOVER = 30.0
 """Seconds after which a stub that no loaded model uses is killed: a hung unload has left it running."""
 UNSEEN = "seen only after its end"
@@ -60,21 +60,21 @@ class Watchdog(threading.Thread):
         self._stopping = threading.Event()
         self._handled: set[int] = set()
         self._leftovers: dict[int, float] = {}
-        """When each was first seen unused."""
+        """Time at which each was first seen unused."""
         self._looked_at: tuple[float, frozenset[int]] = (0.0, frozenset())
         self._listed: dict[int, Stub] = {}
         """The processes of the last scan whose model is known."""
         self._vanished: dict[int, tuple[Stub, float]] = {}
         """Processes that are no longer listed, and since when."""
         self._reloads: dict[str, tuple[int, float]] = {}
-        """How often a model was loaded again, each time within WINDOW of the one before, and when it was."""
+        """Number of reloads of a model, each within WINDOW of the one before, and the time of the last."""
 
     def stop(self) -> None:
-        """End soon, without another reload."""
+        """Stop soon, without another reload."""
         self._stopping.set()
 
     def run(self) -> None:
-        """Look, compare, act."""
+        """Scan the processes once and reload models as needed."""
         first_seen: dict[int, float] = {}
         while not self._stopping.wait(self._stubs.tick):
             if not self._alive():
@@ -237,7 +237,7 @@ def _backend(repository: Repository, name: str) -> str:
 
 
 def unused(stubs: Iterable[Stub], loaded: Collection[tuple[str, str]]) -> list[Stub]:
-    """Living stubs of versions that are not loaded, or whose place another one took later."""
+    """Living stubs of versions that are not loaded, or that a later stub replaced."""
     last = _last(stubs)
     return [
         stub
@@ -267,7 +267,7 @@ def lost(dead: Iterable[Stub], stubs: Iterable[Stub], ready_now: Collection[tupl
 
 
 def _last(stubs: Iterable[Stub]) -> dict[tuple[str, str, str], int]:
-    """When the last process of each place was started."""
+    """Start of the last process of each place."""
     last: dict[tuple[str, str, str], int] = {}
     for stub in stubs:
         last[stub.place] = max(last.get(stub.place, 0), stub.started)
