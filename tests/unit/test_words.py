@@ -22,20 +22,20 @@ NAMES = {
 }
 LONGEST = 130
 CEILINGS = {
-    "base": 15,
-    "check": 120,
-    "cli": 40,
-    "endpoint": 20,
+    "base": 2,
+    "check": 0,
+    "cli": 0,
+    "endpoint": 0,
     "measure": 2,
-    "model": 10,
-    "produce": 30,
-    "repository": 7,
-    "run": 25,
+    "model": 0,
+    "produce": 0,
+    "repository": 0,
+    "run": 0,
     "runtime": 48,
-    "ship": 94,
+    "ship": 41,
 }
-"""Riddles of each wing, with room for branches under way. Lower a number when you can; nobody raises one."""
-LONG_LINES = 108
+"""Riddles of each wing. Lower a number when you can; nobody raises one."""
+LONG_LINES = 27
 """Long lines of README.md, CONTRIBUTING.md and docs/."""
 
 
