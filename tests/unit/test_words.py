@@ -23,14 +23,14 @@ NAMES = {
 LONGEST = 130
 CEILINGS = {
     "base": 15,
-    "check": 120,
-    "cli": 40,
+    "check": 5,
+    "cli": 5,
     "endpoint": 20,
     "measure": 110,
     "model": 10,
-    "produce": 30,
+    "produce": 5,
     "repository": 45,
-    "run": 25,
+    "run": 5,
     "runtime": 48,
     "ship": 185,
 }
