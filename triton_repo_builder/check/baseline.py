@@ -14,7 +14,7 @@ from triton_repo_builder.check.finding import Finding
 from triton_repo_builder.check.result import valid
 
 KEY = "findings"
-Known = Counter[tuple[str, str, str]]
+Accepted = Counter[tuple[str, str, str]]
 
 
 def render(findings: Sequence[Finding]) -> str:
@@ -24,7 +24,7 @@ def render(findings: Sequence[Finding]) -> str:
     return json.dumps({KEY: listed}, indent=1) + "\n"
 
 
-def read(path: Path) -> Known:
+def read(path: Path) -> Accepted:
     """How often each finding is accepted. Raises USAGE for a file that is not a baseline."""
     try:
         entries = load_json(files.read_text(path))[KEY]
@@ -38,7 +38,7 @@ def read(path: Path) -> Known:
         ) from None
 
 
-def new(findings: Sequence[Finding], accepted: Known, root: Path, base: str = "") -> list[Finding]:
+def new(findings: Sequence[Finding], accepted: Accepted, root: Path, base: str = "") -> list[Finding]:
     """The findings that the baseline does not accept. It accepts equal findings up to their count.
 
     With several repositories ``base`` tells them apart: two may have a model of the same name.

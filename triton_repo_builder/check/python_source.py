@@ -105,9 +105,9 @@ class PythonSource:
         inside = [*own_nodes(model.body)]
         if _LOOKED_UP & bindings(model.body) or any(reflects(node) for node in inside):
             return None
-        return None if "__class__" in self._patched or self._handed_on(model) else model
+        return None if "__class__" in self._patched or self._passes_class(model) else model
 
-    def _handed_on(self, model: ast.ClassDef) -> bool:
+    def _passes_class(self, model: ast.ClassDef) -> bool:
         """Whether a function gets the class, and may change it."""
         inside = {id(node) for node in ast.walk(model)}
         calls = [node for node in self._nodes if isinstance(node, ast.Call) and id(node) not in inside]

@@ -15,7 +15,7 @@ class StepGraph:
 
     repository: Repository
 
-    def way_back(self, name: str) -> str:
+    def last_of_cycle(self, name: str) -> str:
         """Last model of a path of steps that leads back to this model; "" without such a cycle."""
         circle = self._circles.get(name, frozenset())
         return next((other for other in self._callers.get(name, ()) if other in circle), "")

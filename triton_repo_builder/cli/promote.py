@@ -52,7 +52,7 @@ class PromoteOptions:
     version: int = field(metadata=declare(Number(), Topic.REPOSITORY, "The version to serve."))
 
 
-def _way_back(move: Move) -> str:
+def _rollback_note(move: Move) -> str:
     """Text about the roll-back, which must not promise a version that a rollback would refuse."""
     from triton_repo_builder.repository import integrity
     from triton_repo_builder.ship.deploy import promote
@@ -130,6 +130,6 @@ def run(
         console.echo(json.dumps(done))
         return
     servers = f"{url} and {repo} serve" if url else f"{repo} serves"
-    console.echo(f"{servers} version {move.new} of {name}; version {move.old} {_way_back(move)}")
+    console.echo(f"{servers} version {move.new} of {name}; version {move.old} {_rollback_note(move)}")
     if not url:
         console.echo("a running server keeps its version until it is restarted")

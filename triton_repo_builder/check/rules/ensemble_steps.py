@@ -167,7 +167,7 @@ def _list(dims: Sequence[int]) -> str:
 
 
 def _cycle(context: ModelContext) -> Iterator[Finding]:
-    way = context.repo.graph_of_steps.way_back(context.name)
+    way = context.repo.graph_of_steps.last_of_cycle(context.name)
     if way:
         message = f"circular dependency between ensembles: {context.name} -> ... -> {way} -> {context.name}"
         yield context.finding("ensemble-cycle", message, "ensemble_scheduling")

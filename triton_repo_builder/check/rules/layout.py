@@ -78,9 +78,9 @@ def _backend(context: ModelContext) -> Iterator[Finding]:
         yield context.finding("platform-unknown", message, "platform", remedy=remedy)
     elif platform and _family(backend) and _family(backend) != PLATFORMS.get(platform):
         message = f"unexpected 'platform' and 'backend' pair, got:{platform}, {backend}"
-        spare = _spare(context, PLATFORMS.get(platform, ""))
-        remedy = f"drop {spare}: the model's file is not of it" if spare else ""
-        yield context.finding("platform-backend-pair", message, spare or "platform", remedy=remedy)
+        field = _wrong_field(context, PLATFORMS.get(platform, ""))
+        remedy = f"drop {field}: the model's file is not of it" if field else ""
+        yield context.finding("platform-backend-pair", message, field or "platform", remedy=remedy)
     elif context.image.backends and context.backend not in context.image.backends:
         message = f"backend '{context.backend}' is not among those of the image"
         yield context.finding("backend-unknown", message, "backend", remedy=_of_the_image(context))
@@ -109,7 +109,7 @@ def _backend(context: ModelContext) -> Iterator[Finding]:
     yield from _runtime(context)
 
 
-def _spare(context: ModelContext, of_platform: str) -> str:
+def _wrong_field(context: ModelContext, of_platform: str) -> str:
     """The field, ``platform`` or ``backend``, that does not fit the versions' files; empty if undecided."""
     suffixes = {Path(name).suffix: backend for name, backend in backends.FILES.items()}
     folders = [context.model.path / str(version) for version in context.selected]

@@ -56,7 +56,7 @@ class Pair:
         return [-1, *self.config_dims] if self.rows > 0 else self.config_dims
 
     @property
-    def known(self) -> bool:
+    def certain(self) -> bool:
         """Whether the shape is certain to be ONNX Runtime's own inference result."""
         foreign = any(domain != "ai.onnx" for domain, _ in self.graph.opsets)
         return self.role == "input" or self.graph.exact_outputs or not foreign
@@ -77,7 +77,7 @@ def check(pair: Pair) -> Iterator[Finding]:
     if pair.ragged:
         if message := ort_rules.ragged(model, spec.name, spec.dims):
             yield pair.finding("onnx-ragged", message, field="allow_ragged_batch")
-    elif spec.shape is None and not pair.known:
+    elif spec.shape is None and not pair.certain:
         return
     elif not spec.shape:
         yield from _scalar(pair)
@@ -102,7 +102,7 @@ def _compare(pair: Pair) -> Iterator[Finding]:
     message = ort_rules.dims(pair.context.name, name, graph, pair.config_dims, batching=batching, exact=exact)
     if not message:
         return
-    if pair.fits and not pair.known:
+    if pair.fits and not pair.certain:
         return
     expected = graph[1:] if batching else graph
     dims = f"dims: [ {', '.join(map(str, expected))} ]" if expected else "dims: [ 1 ] reshape { shape: [] }"

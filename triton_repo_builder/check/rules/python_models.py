@@ -228,7 +228,7 @@ def _absent(
                 name[0] == "."
                 or name in provided
                 or name in absent
-                or _travels(context, file.parent, sources[file], name)
+                or _ships_module(context, file.parent, sources[file], name)
             ):
                 continue
             absent[name] = Place(module, line)
@@ -245,7 +245,7 @@ def _local(context: ModelContext, file: Path, source: PythonSource) -> dict[Path
         importing, inner = waiting.pop()
         for name, _ in inner.imports():
             module = importing.parent / f"{name.removeprefix('.')}.py"
-            if module in sources or name in _found_first(context) or not module.is_file():
+            if module in sources or name in _hiding_modules(context) or not module.is_file():
                 continue
             if not (module.with_suffix("") / "__init__.py").exists():  # a package goes before a module
                 sources[module] = context.repo.python(module)
@@ -262,7 +262,7 @@ def _standard(python: str) -> frozenset[str]:
     return frozenset((sys.stdlib_module_names | _SINCE.keys() | _UNTIL.keys()) - lacking)
 
 
-def _found_first(context: ModelContext) -> frozenset[str]:
+def _hiding_modules(context: ModelContext) -> frozenset[str]:
     """Modules that hide a module of the same name beside a model.py."""
     return frozenset(sys.stdlib_module_names | {"numpy"} | context.image.modules)
 
@@ -292,7 +292,7 @@ def _older(context: ModelContext) -> bool:
     return sys.version_info[:2] < tuple(int(part) for part in context.release.python.split("."))
 
 
-def _travels(context: ModelContext, folder: Path, source: PythonSource, name: str) -> bool:
+def _ships_module(context: ModelContext, folder: Path, source: PythonSource, name: str) -> bool:
     """Whether the model or its version holds that module, or a folder that is put on ``sys.path``."""
     inner = [entry for entry in folder.iterdir() if entry.is_dir()] if source.extends_path else []
     places = [folder, context.model.path, *inner]

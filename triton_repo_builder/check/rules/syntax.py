@@ -72,7 +72,7 @@ def finding(model: Model) -> Finding:
         return report("file-unreadable", str(model.path), model.error.reason)
     reason = model.error.reason
     where = Place(model.path / CONFIG, model.error.line, model.error.column)
-    name, remedy = _named(model.text or "", model.error.line)
+    name, remedy = _recognized(model.text or "", model.error.line)
     if name:
         return report("config-syntax", where, f"{reason}: this is {name}", remedy=remedy)
     return report("config-syntax", where, reason, remedy=_remedy(reason))
@@ -90,7 +90,7 @@ def check(context: ModelContext) -> Iterator[Finding]:
             )
 
 
-def _named(text: str, line: int) -> tuple[str, str]:
+def _recognized(text: str, line: int) -> tuple[str, str]:
     """Name of the syntax on this line, and the remedy; empty if no pattern matches."""
     for mark, name, remedy in _WHOLE:
         if mark in text[:64]:

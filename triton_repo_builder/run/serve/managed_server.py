@@ -124,9 +124,9 @@ class ManagedServer(ABC):
         errors = failure_causes.last_errors(self.output())
         return f"; its last errors:\n{_indent(errors)}" if errors else ""
 
-    def what_to_do(self) -> str:
+    def end_remedy(self) -> str:
         """The remedy for a server that ended by itself; keeps the log."""
-        remedy = failure_causes.known_death(self.output())
+        remedy = failure_causes.death_remedy(self.output())
         where = f"the server's whole output is in {self.keep_log()}"
         return f"{remedy}; {where}" if remedy else where
 

@@ -243,8 +243,8 @@ def test_last_errors_leave_out_what_every_start_says() -> None:
 
 def test_a_known_fault_of_tritonserver_is_named() -> None:
     thrown = "terminate called after throwing an instance of 'boost::interprocess::lock_exception'\n"
-    assert "server issue 8882" in failure_causes.known_death(f"{thrown}Signal (6) received.\n")
-    assert failure_causes.known_death("Signal (6) received.\n") == ""
+    assert "server issue 8882" in failure_causes.death_remedy(f"{thrown}Signal (6) received.\n")
+    assert failure_causes.death_remedy("Signal (6) received.\n") == ""
 
 
 # --- endpoints and curl

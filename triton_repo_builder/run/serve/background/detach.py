@@ -43,7 +43,7 @@ def start(arguments: list[str], tell: Callable[[str], None]) -> Background | int
             if ended is not None:
                 registry.forget(file)
                 if ended and not position:
-                    raise _wordless(ended)
+                    raise _no_message(ended)
                 return ended
             time.sleep(TICK)
     except BaseException:
@@ -53,7 +53,7 @@ def start(arguments: list[str], tell: Callable[[str], None]) -> Background | int
         raise
 
 
-def _wordless(ended: int) -> TrbError:
+def _no_message(ended: int) -> TrbError:
     """The error for a server that ended without a message: the disk of its messages is full, most likely."""
     probe = registry.folder() / f"{secrets.token_hex(6)}.part"
     try:

@@ -66,7 +66,7 @@ class ContainerServer(ManagedServer):
             Code.SERVER_DIED,
             f"the container ended ({how}){self.last_errors()}",
             where=self.container,
-            remedy=self.what_to_do(),
+            remedy=self.end_remedy(),
         )
 
     def _how(self) -> str:

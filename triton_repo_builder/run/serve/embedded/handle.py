@@ -37,7 +37,7 @@ class EmbeddedServer(ManagedServer):
         return TrbError(
             Code.SERVER_DIED,
             f"tritonserver ended ({how}){self.last_errors()}",
-            remedy=self.what_to_do(),
+            remedy=self.end_remedy(),
         )
 
     def _end(self, hurry: bool) -> None:

@@ -37,10 +37,10 @@ def failures(base: str, models: Collection[str]) -> None:
         answering = {entry.name for entry in entries if entry.ready}
         for entry in entries:
             if entry.failed and entry.name not in answering:
-                _forget(http, entry.name, entry.version)
+                _clear(http, entry.name, entry.version)
 
 
-def _forget(http: HttpClient, model: str, version: str) -> None:
+def _clear(http: HttpClient, model: str, version: str) -> None:
     config = {**_CONFIG, "version_policy": {"specific": {"versions": [int(version)]}}}
     parameters = {
         "config": json.dumps(config),

@@ -114,7 +114,7 @@ def listed(failed: tuple[Failure, ...]) -> str:
     return "\n".join(f"  {line}" for line in lines)
 
 
-def known_death(log: str) -> str:
+def death_remedy(log: str) -> str:
     """Remedy if the server itself ended from a cause recognized in its log; else empty."""
     return OVERLOADED if "boost::interprocess::lock_exception" in log else ""
 
