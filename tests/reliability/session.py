@@ -11,7 +11,7 @@ import signal
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -119,6 +119,15 @@ class Session:
                         data, again = candidate, True
                         break
         return data
+
+
+def failures(reader: str, inputs: Mapping[str, bytes]) -> dict[str, str]:
+    """What a reader does wrong, by the inputs' names; for a process that does nothing else."""
+    from tests.reliability.readers import READERS
+
+    with tempfile.TemporaryDirectory(prefix="trb-fuzz-") as folder:
+        session = Session(READERS[reader], Path(folder))
+        return {name: failure.text for name, data in inputs.items() if (failure := session.run(data))}
 
 
 def _printed(error: TrbError | click.UsageError) -> Failure | None:
