@@ -153,7 +153,7 @@ FAULTS: tuple[Fault, ...] = (
         area="serve",
         what="a trb that is killed leaves its tritonserver running",
         file="run/serve/embedded/supervisor.py",
-        old="orphan = asked = True",
+        old="orphan = stopping = True",
         new="orphan = True",
         tests=(f"{INTEGRATION}/test_serve.py::test_the_server_does_not_outlive_a_killed_trb",),
     ),
