@@ -7,8 +7,8 @@ import textwrap
 
 WIDTH, LONGEST = 120, 125
 ITEM = re.compile(r" *(?:[-*+]|\d+[.)]) ")
-STOP = re.compile(r"\s*$|[#>|]|```")
-"""Lines that belong to no paragraph: blank lines, headings, quotes, tables and fences."""
+STOP = re.compile(r"\s*$|[#>|]|```|<!--")
+"""Lines that belong to no paragraph: blank lines, headings, quotes, tables, fences and comments."""
 
 
 def wrapped(page: str) -> str:

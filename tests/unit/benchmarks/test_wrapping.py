@@ -37,3 +37,11 @@ def test_code_and_tables_stay(wrapped: Callable[[str], str]) -> None:
 def test_no_line_becomes_a_list_item(wrapped: Callable[[str], str]) -> None:
     text = "x" * 113 + " is 2. " + LONG.strip()
     assert not any(line.startswith("2.") for line in wrapped(text).splitlines()[1:])
+
+
+def test_marks_of_written_sections_stay_lines_of_their_own(wrapped: Callable[[str], str]) -> None:
+    page = "<!-- soak: begin -->\n" + "word " * 40 + "\n<!-- soak: end -->\n"
+    lines = wrapped(page).split("\n")
+    assert lines[0] == "<!-- soak: begin -->"
+    assert lines[-2] == "<!-- soak: end -->"
+    assert max(map(len, lines)) <= 125
