@@ -1,4 +1,4 @@
-"""ONNX Runtime on users' graphs, in a process of its own, which the command can end (``isolated.py``).
+"""Users' graphs in ONNX Runtime and in ONNX's inference, in a process that can be ended (``isolated.py``).
 
 A graph is a program: it may run for ever, fill the memory or crash. This module is all that runs beside it.
 """
@@ -12,7 +12,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,20 @@ def seconds(number: int, feeds: Mapping[str, Any]) -> float:
     return time.perf_counter() - start
 
 
+def infer(model: bytes, options: Mapping[str, bool], room: int) -> tuple[bytes, None] | tuple[None, str]:
+    """ONNX's inference of shapes with at most ``room`` more bytes: the model with them, or the error."""
+    from onnx import shape_inference
+
+    try:
+        with _limited(room):
+            inferred = shape_inference.infer_shapes(model, **options)
+        return inferred.SerializeToString(), None
+    except (
+        Exception
+    ) as error:  # a class of the library's C++ part, also for memory; its text says what is wrong
+        return None, str(error)
+
+
 def close(numbers: Sequence[int]) -> None:
     """Forget these models."""
     for number in numbers:
@@ -82,8 +96,26 @@ CALLS: dict[str, Callable[..., Any]] = {
     "open": open_session,
     "run": run,
     "seconds": seconds,
+    "infer": infer,
     "drop": drop,
 }
+
+
+@contextlib.contextmanager
+def _limited(room: int) -> Iterator[None]:
+    """Limit the memory of this process to ``room`` bytes more; beyond it allocations fail."""
+    if sys.platform != "linux":
+        yield
+        return
+    pages = int(Path("/proc/self/statm").read_text().split()[5])  # data and stack, proc(5)
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    finite = [number for number in (soft, hard) if number != resource.RLIM_INFINITY]
+    limit = min([pages * resource.getpagesize() + room, *finite])
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 def _limit() -> int:

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
-from threading import Lock
 from typing import NamedTuple
 
 import onnx
-from onnx import shape_inference
 
 from triton_repo_builder.base.errors import TrbError
 from triton_repo_builder.base.releases import Release
@@ -23,10 +18,8 @@ from triton_repo_builder.runtime.onnxruntime_backend import ort_hidden
 
 ROOM, SHARE = 100 << 20, 20
 """Bytes that an inference may take, and bytes for each of the graph: it has no large weights."""
-_LIMITING = Lock()
-"""The limit is one of the process."""
 SECONDS = 60.0
-"""For loading a graph that is only asked for its shapes."""
+"""For loading a graph that is only asked for its shapes, and for one inference."""
 LARGEST_SIZE = 1 << 24
 """A fixed size above this is a mistake, for which ONNX takes gigabytes to follow the values of shapes."""
 _ERROR = re.compile(
@@ -55,10 +48,11 @@ class Shapes(NamedTuple):
     """Whether they are ONNX Runtime's own."""
 
 
-def faults(model: onnx.ModelProto) -> Iterator[str]:
+def faults(model: onnx.ModelProto, where: str) -> Iterator[str]:
     """Sizes and types that do not fit together, in the words of ONNX Runtime, whose rules are ONNX's own.
 
     From inputs and weights alone: ONNX Runtime only warns of wrong shapes that a graph states elsewhere.
+    Raises ``TrbError`` if the inference crashed on the file ``where``, or took too long.
     """
     bare = onnx.ModelProto()
     bare.CopyFrom(model)
@@ -66,8 +60,8 @@ def faults(model: onnx.ModelProto) -> Iterator[str]:
     for output in bare.graph.output:
         output.type.Clear()
     try:
-        _infer(bare, check_type=False, strict_mode=True)
-    except Exception as error:  # a class of the library's C++ part; its text says what is wrong
+        _infer(bare, where, check_type=False, strict_mode=True)
+    except isolated.Failed as error:
         for error_match in _ERROR.finditer(_INNER.sub("", str(error))):
             if not _TOLERATED.search(error_match["text"]):
                 yield f"Node ({error_match['node'] or ''}) Op ({error_match['op']}) {error_match['text']}"
@@ -97,7 +91,7 @@ def output_shapes(
 def _implied(model: onnx.ModelProto) -> dict[str, tuple[Dim, ...]]:
     try:
         inferred = _infer(model)
-    except Exception:  # operators that ONNX does not know
+    except isolated.Failed:  # operators that ONNX does not know
         return {}
     shapes = {}
     for value in inferred.graph.output:
@@ -112,33 +106,22 @@ def infer(model: onnx.ModelProto) -> onnx.ModelProto | None:
         inferred = _infer(model)
         # Of the model again: sizes that the first pass named keep their names, and equal ones have several.
         return _infer(model, data_prop=True) if _sane(inferred) else inferred
-    except Exception:  # a model with operators that ONNX does not know is served all the same
+    except isolated.Failed:  # a model with operators that ONNX does not know is served all the same
         return None
 
 
-def _infer(model: onnx.ModelProto, **options: bool) -> onnx.ModelProto:
-    """ONNX's inference, with a limit on memory: a graph may reshape to as many dimensions as it says."""
-    with _LIMITING, _limited(model.ByteSize()):
-        return shape_inference.infer_shapes(model, **options)
+def _infer(model: onnx.ModelProto, where: str = "", **options: bool) -> onnx.ModelProto:
+    """ONNX's inference, with a limit on memory: a graph may reshape to as many dimensions as it says.
 
-
-@contextmanager
-def _limited(size: int) -> Iterator[None]:
-    """Limit the memory to ROOM bytes more, and SHARE for each of the model; beyond it the library fails."""
-    if sys.platform != "linux":
-        yield
-        return
-    import resource
-
-    pages = int(Path("/proc/self/statm").read_text().split()[5])  # data and stack, proc(5)
-    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    finite = [number for number in (soft, hard) if number != resource.RLIM_INFINITY]
-    limit = min([pages * resource.getpagesize() + ROOM + SHARE * size, *finite])
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+    It runs in the process of users' graphs: its C++ code may crash where an allocation fails. Raises
+    ``isolated.Failed`` with the library's error, and ``TrbError`` if it crashed or took too long.
+    """
+    room = ROOM + SHARE * model.ByteSize()
+    content = model.SerializeToString()
+    inferred, error = isolated.ask("infer", content, options, room, longest=SECONDS, where=where)
+    if inferred is None:
+        raise isolated.Failed(error)
+    return onnx.load_model_from_string(inferred)
 
 
 def _sane(model: onnx.ModelProto) -> bool:

@@ -41,13 +41,13 @@ def faults(graph: Skeleton, release: Release) -> Iterator[str]:
         sound = False
         yield fault
     if sound:  # else a consequence of a fault would be another fault
-        yield from shape_inference.faults(model)
+        yield from shape_inference.faults(model, str(graph.path))
 
 
 def sound_in(graph: Skeleton, names: Iterable[str]) -> tuple[str, ...]:
     """The names of the releases whose ONNX Runtime finds no fault."""
     model = reader.load(graph)
-    if any(shape_inference.faults(model)):
+    if any(shape_inference.faults(model, str(graph.path))):
         return ()
     candidates = [releases.get(name) for name in names]
     oldest = {release.onnxruntime: release for release in reversed(candidates)}

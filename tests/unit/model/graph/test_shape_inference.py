@@ -26,9 +26,7 @@ def test_values_of_shapes_are_followed_unless_a_size_is_a_mistake(
 ) -> None:
     asked: list[bool] = []
     monkeypatch.setattr(
-        shape_inference.shape_inference,
-        "infer_shapes",
-        lambda model, data_prop=False: asked.append(data_prop) or model,
+        shape_inference, "_infer", lambda model, data_prop=False: asked.append(data_prop) or model
     )
     graph = helper.make_graph(
         [node("Identity", ["x"], ["y"])], "g", [tensor("x", [rows, 2])], [tensor("y", [rows, 2])]
@@ -158,4 +156,4 @@ g (float[N,2] X) => (float[N,2] Y)
 )
 def test_a_branch_may_never_be_taken(other: str, said: list[str]) -> None:
     model = parser.parse_model(BRANCH.replace("OTHER", other))
-    assert list(shape_inference.faults(model)) == said
+    assert list(shape_inference.faults(model, "model.onnx")) == said
