@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -226,6 +226,15 @@ def line(child: Process, timeout: float) -> str:
                 break
             read += piece
     return read.decode("utf-8", "surrogateescape").removesuffix("\n")
+
+
+def to_the_end(step: Callable[[], object]) -> None:
+    """Do all of a step that may be done twice. Ctrl-C on the way is raised once it is done: it comes once."""
+    try:
+        step()
+    except KeyboardInterrupt:
+        step()
+        raise
 
 
 def release(child: Process) -> None:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from triton_repo_builder.base import files
+from triton_repo_builder.base import files, process
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.repository.journal import record, seal
 
@@ -50,7 +50,7 @@ def staging(output: Path, *, how: str = "", kept: str = "the repository is uncha
     finally:
         # Still there if a swap failed and could not be undone either.
         if folder is not None and not holds(folder):
-            discard(folder)
+            process.to_the_end(lambda: discard(folder))
 
 
 def discard(folder: Path) -> None:

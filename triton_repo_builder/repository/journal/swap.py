@@ -68,6 +68,9 @@ class Swap:
             if self._moved_out(entry):
                 place.parent.mkdir(parents=True, exist_ok=True)
                 self._old(entry).rename(place)
+            if not entry.before and place.parent != self.root and not self._is_whole():
+                with contextlib.suppress(OSError):  # not empty, or never made
+                    place.parent.rmdir()
         self._sync()
         if self.journal.created:
             with contextlib.suppress(OSError):
@@ -136,11 +139,12 @@ def _swap(stage: Path, root: Path, names: Sequence[tuple[str, Path]], *, created
     try:
         record.begin(stage, change.journal)
         change.run()
+        with contextlib.suppress(OSError):  # it is done; the next command sees that, too
+            record.end(stage)
     except BaseException:
-        change.undo()
+        if (stage / record.NAME).exists():  # else nothing was moved, or Ctrl-C came when all was done
+            change.undo()
         raise
-    with contextlib.suppress(OSError):  # it is done; the next command sees that, too
-        record.end(stage)
 
 
 def _fingerprint(place: Path) -> str:

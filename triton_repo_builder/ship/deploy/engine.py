@@ -62,6 +62,9 @@ class Folder(Protocol):
     def put(self, before: Stage, after: Stage) -> None:
         """Have the folder hold the files of ``after``."""
 
+    def arrived(self, before: Stage, after: Stage) -> bool:
+        """Whether a ``put`` that was interrupted had done all that it was to."""
+
     def stand_in(self, stage: Stage, model: str, number: int, failed: int) -> Stage | None:
         """A stage with the content of the version ``number`` of a model also under the number that failed.
 
@@ -207,8 +210,14 @@ class Engine:
             self.prove(f"{self.terms.before} serves again")
 
     def _put(self, stage: Stage) -> None:
-        self.folder.put(self.there, stage)
-        self.there = stage
+        before = self.there
+        try:
+            self.folder.put(before, stage)
+            self.there = stage
+        except BaseException:  # Ctrl-C comes at any moment, also once the files are there
+            if self.folder.arrived(before, stage):
+                self.there = stage
+            raise
 
     def _load(self, model: str) -> None:
         try:

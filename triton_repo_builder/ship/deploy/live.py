@@ -158,6 +158,10 @@ class _InPlace:
         if files.read(self.root / MANIFEST) != text:
             files.write(self.root / MANIFEST, text)
 
+    def arrived(self, before: Stage, after: Stage) -> bool:
+        """No: the next ``put`` writes what differs, and the journal puts all files back."""
+        return False
+
     def stand_in(self, stage: Stage, model: str, number: int, failed: int) -> Stage | None:
         """The old version's files under the number of the new one, if only the old one is served."""
         move, path = self._move, f"{model}/{CONFIG}"

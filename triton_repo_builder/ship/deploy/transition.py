@@ -62,8 +62,6 @@ class Transition:
             *([files.read_text(before)] if before.is_file() else ()),
         ]
         self._original = current.manifest
-        self._done: list[Engine] = []
-        """Engines of the endpoints that are as the revision says."""
         self._engines: list[Engine] = []
 
     @property
@@ -99,7 +97,6 @@ class Transition:
                 self.tell,
             )
         self._walk(engine)
-        self._done.append(engine)
         self.current = replace(
             self.current,
             manifest=self.manifest,
@@ -115,8 +112,7 @@ class Transition:
 
     def take_back(self) -> None:
         """Take back every endpoint that is as the revision says already, the last first."""
-        while self._done:
-            engine = self._done.pop()
+        for engine in reversed([each for each in self._engines if each.there is each.stages[-1]]):
             name = engine.terms.name
             self.tell(f"{name}: going back to what was served")
             self.stuck.add(name)
@@ -216,6 +212,14 @@ class _Swapped:
         manifest = self._transition.manifest_of(self._name, before, after)
         install.install(self.root, before.state, after.state, self._own, manifest)
         self._transition.manifest = manifest
+
+    def arrived(self, before: Stage, after: Stage) -> bool:
+        """Whether manifest.json, the last that is swapped in, is that of ``after``."""
+        manifest = self._transition.manifest_of(self._name, before, after)
+        if files.read_text(self.root / MANIFEST) != manifest.to_text():
+            return False
+        self._transition.manifest = manifest
+        return True
 
     def stand_in(self, stage: Stage, model: str, number: int, failed: int) -> Stage | None:
         """The files of a version that is served, under the number that failed as well."""

@@ -38,6 +38,9 @@ class World:
         self.files = after
         self.log.append(f"put {after.about}")
 
+    def arrived(self, before: Stage, after: Stage) -> bool:
+        return self.files is after
+
     def stand_in(self, stage: Stage, model: str, number: int, failed: int) -> Stage | None:
         return one(f"{model}: {number} as {failed}", {**numbers(stage), model: (number, -failed)})
 
