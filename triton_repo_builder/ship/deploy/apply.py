@@ -123,9 +123,10 @@ def run(revision: Path, root: Path, urls: smoke.Urls, options: Options, tell: Te
     """Apply the repository in the folder ``revision`` to ``root``, from which the server at ``urls`` runs.
 
     Raises ``TrbError`` REPOSITORY_UNREADABLE, REPOSITORY_BUSY, UNREACHABLE, OUTPUT_FOREIGN, DIGEST_MISMATCH
-    for a revision that is not as it was built; failures of single endpoints are in the result.
+    for a revision that is not as it was built, DISK_FULL if there is no room to begin; failures of single
+    endpoints are in the result.
     """
-    with staging.exclusive(root), staging.staging(root) as held:
+    with staging.exclusive(root):
         for line in recovery.recover(root, write=not options.dry_run):
             tell(line)
         current = _side(root)
@@ -138,26 +139,25 @@ def run(revision: Path, root: Path, urls: smoke.Urls, options: Options, tell: Te
                 remedy="name a folder, URL or commit that trb build made",
             )
         _prove(revision, target)
-        current = replace(current, state=install.linked(current.state, held))
-        found = drift.compare(current, target, root, HttpClient(urls.http, 10), load_unload.find(urls.http))
+        drifts = drift.compare(current, target, root, HttpClient(urls.http, 10), load_unload.find(urls.http))
         if options.dry_run:
-            return Applied(folder=str(root), outcomes=tuple(Outcome(drift=each) for each in found))
-        if any(found):
+            return Applied(folder=str(root), outcomes=tuple(Outcome(drift=each) for each in drifts))
+        if any(drifts):
             load_unload.require_explicit(load_unload.find(urls.http))
-        if any(each.action in (Action.LOAD, Action.PROMOTE) for each in found):
+        if any(each.action in (Action.LOAD, Action.PROMOTE) for each in drifts):
             smoke.reach(urls)  # smoke asks both; what nothing can prove later must not even begin
-        transition = Transition(
-            root=root,
-            revision=revision,
-            current=current,
-            target=target,
-            urls=urls,
-            options=options,
-            tell=tell,
-            stage=held,
-        )
-        outcomes = _outcomes(transition, found)
-        return Applied(folder=str(root), outcomes=outcomes)
+        with staging.staging(root) as held:
+            transition = Transition(
+                root=root,
+                revision=revision,
+                current=replace(current, state=install.linked(current.state, held)),
+                target=target,
+                urls=urls,
+                options=options,
+                tell=tell,
+                stage=held,
+            )
+            return Applied(folder=str(root), outcomes=_outcomes(transition, drifts))
 
 
 def _prove(revision: Path, target: RepositoryState) -> None:
@@ -168,8 +168,8 @@ def _prove(revision: Path, target: RepositoryState) -> None:
         for path, record in sorted(recorded.items())
         if path not in state or state[path].record.sha256 != record.sha256
     )
-    if found := altered or tuple(integrity.disagreements(revision, target.manifest)):
-        raise integrity.not_as_built(found, str(revision))
+    if damage := altered or tuple(integrity.disagreements(revision, target.manifest)):
+        raise integrity.not_as_built(damage, str(revision))
 
 
 def _outcomes(transition: Transition, found: Sequence[Drift]) -> tuple[Outcome, ...]:
@@ -208,7 +208,7 @@ def _outcome(transition: Transition, found: Drift) -> Outcome:
 def _unanswered(transition: Transition, error: RequestFailed | OSError) -> TrbError:
     """The error for a request before anything of an endpoint was changed, or for a file."""
     if isinstance(error, OSError) and error.errno and not isinstance(error, (ConnectionError, TimeoutError)):
-        return files.explain(error, transition.root)
+        return files.explain(error, transition.root, kept=install.KEPT)
     return TrbError(
         Code.UNREACHABLE,
         f"does not answer: {error}; nothing was changed",
