@@ -44,7 +44,7 @@ WHILE = 32 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Given:
+class SourceOverrides:
     """Files and inputs that the user names; for None and empty, the files beside the model count."""
 
     file: str | None = None
@@ -59,9 +59,9 @@ class Given:
     """(graph's name, value) of inputs that no request gives."""
 
     @staticmethod
-    def of(options: BuildOptions) -> Given:
+    def of(options: BuildOptions) -> SourceOverrides:
         """The files and inputs named by the options of a build."""
-        return Given(
+        return SourceOverrides(
             file=options.file,
             original=options.from_model,
             tokenizer=options.tokenizer,
@@ -156,7 +156,7 @@ class Source:
         return (*chosen, *named, *((plain,) if listed else ()))
 
 
-def describe(graph: Skeleton, signature: ModelSignature, model: Path, overrides: Given) -> Source:
+def describe(graph: Skeleton, signature: ModelSignature, model: Path, overrides: SourceOverrides) -> Source:
     """The model with the tokenizer, preprocessor and config.json that belong to it. Raises ``TrbError``."""
     path, original = graph.path, overrides.original
     if overrides.tokenizer:
@@ -212,7 +212,7 @@ def _check_original(folder: Path, config: Mapping[str, Any]) -> None:
             )
 
 
-def _check_tokenizer(original: Path, exported: Path, overrides: Given) -> None:
+def _check_tokenizer(original: Path, exported: Path, overrides: SourceOverrides) -> None:
     """``TrbError`` if the original's tokenizer gives other ids than the export's own."""
     theirs, ours = tokenizer.find(original), tokenizer.find(exported)
     if overrides.tokenizer or theirs is None or ours is None or {theirs.name, ours.name} != {tokenizer.FILE}:

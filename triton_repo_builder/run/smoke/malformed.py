@@ -11,12 +11,12 @@ from triton_repo_builder.run.smoke import compare
 from triton_repo_builder.run.smoke.attempt import Mismatch, Seen, attempt
 from triton_repo_builder.run.smoke.probes import Probe, probes
 from triton_repo_builder.run.smoke.report import Check, Status
-from triton_repo_builder.run.smoke.session import JSON, Session, Subject, inputs_of
+from triton_repo_builder.run.smoke.session import JSON, ServedEndpoint, SmokeSession, inputs_of
 
 GROUP = "malformed requests"
 
 
-def checks(session: Session, endpoint: Subject) -> Iterator[Check]:
+def checks(session: SmokeSession, endpoint: ServedEndpoint) -> Iterator[Check]:
     """Send each probe and look after the server; stop at the first that harms it."""
     if not endpoint.example:
         yield Check(
@@ -86,7 +86,7 @@ def _known(probe: Probe, error: RequestFailed, release: Release) -> bool:
     return by_parser or any(text in error.message for text in probe.excused)
 
 
-def _sound(session: Session, endpoint: Subject) -> Seen:
+def _sound(session: SmokeSession, endpoint: ServedEndpoint) -> Seen:
     """The server is up, the endpoint ready and the first case as right as before, over both protocols.
 
     Whether the whole server is ready says nothing here: another endpoint may have failed, or be loading.

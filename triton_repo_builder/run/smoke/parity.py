@@ -15,15 +15,15 @@ from triton_repo_builder.run.smoke.report import GOLDEN, Check, Status
 from triton_repo_builder.run.smoke.session import (
     BINARY,
     GRPC,
-    Session,
-    Subject,
+    ServedEndpoint,
+    SmokeSession,
     inputs_of,
 )
 
 MADE = "repeatability"
 
 
-def checks(session: Session, endpoint: Subject) -> Iterator[Check]:
+def checks(session: SmokeSession, endpoint: ServedEndpoint) -> Iterator[Check]:
     """Golden cases against the original model's answers; made cases against the server's first ones."""
     if not endpoint.golden:
         yield unproven(endpoint.name, endpoint.why, requested=session.options.cases)
@@ -40,14 +40,14 @@ def checks(session: Session, endpoint: Subject) -> Iterator[Check]:
 
 
 def _alone(
-    session: Session, endpoint: Subject, file: cases.CaseFile, case: cases.Case, protocol: str
+    session: SmokeSession, endpoint: ServedEndpoint, file: cases.CaseFile, case: cases.Case, protocol: str
 ) -> Seen:
     answer = session.ask(endpoint.name, protocol, inputs_of(case))
     result = compare.same(case, answer, file.tolerance.alone)
     return replace(result, detail=endpoint.not_json if protocol == BINARY else "")
 
 
-def as_served(session: Session, endpoint: Subject) -> Subject:
+def as_served(session: SmokeSession, endpoint: ServedEndpoint) -> ServedEndpoint:
     """The endpoint with the server's own answers alone as the expected answers in a batch.
 
     The original's answers of 8 bits may differ by steps from another kernel's; a batch must not change any.

@@ -27,7 +27,8 @@ from triton_repo_builder.ship.deploy import drift
 from triton_repo_builder.ship.deploy.drift import Action, Drift
 from triton_repo_builder.ship.deploy.engine import Tell
 from triton_repo_builder.ship.deploy.stage import RepositoryState
-from triton_repo_builder.ship.deploy.transition import Options, Transition
+from triton_repo_builder.ship.deploy.transition import Transition
+from triton_repo_builder.ship.options import ApplyOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +120,7 @@ def folder(url: str, to: Path | None) -> Path:
     return served_from
 
 
-def run(revision: Path, root: Path, urls: smoke.Urls, options: Options, tell: Tell) -> Applied:
+def run(revision: Path, root: Path, urls: smoke.Urls, options: ApplyOptions, tell: Tell) -> Applied:
     """Apply the repository in the folder ``revision`` to ``root``, from which the server at ``urls`` runs.
 
     Raises ``TrbError`` REPOSITORY_UNREADABLE, REPOSITORY_BUSY, UNREACHABLE, OUTPUT_FOREIGN, DIGEST_MISMATCH
@@ -172,11 +173,11 @@ def _prove(revision: Path, target: RepositoryState) -> None:
         raise integrity.not_as_built(damage, str(revision))
 
 
-def _outcomes(transition: Transition, found: Sequence[Drift]) -> tuple[Outcome, ...]:
+def _outcomes(transition: Transition, drifts: Sequence[Drift]) -> tuple[Outcome, ...]:
     """Every endpoint. Each marks the folder before it changes it; the mark goes when the last one is done."""
     root, target = transition.root, transition.target
     try:
-        outcomes = tuple(_outcome(transition, each) for each in found)
+        outcomes = tuple(_outcome(transition, each) for each in drifts)
         if not any(outcome.error for outcome in outcomes):
             install.install(root, {}, {}, (), target.manifest)
             between.clear(root)
@@ -190,19 +191,19 @@ def _outcomes(transition: Transition, found: Sequence[Drift]) -> tuple[Outcome, 
     return outcomes
 
 
-def _outcome(transition: Transition, found: Drift) -> Outcome:
-    if not found:
-        between.clear(transition.root, found.endpoint)
-        return Outcome(drift=found)
+def _outcome(transition: Transition, change: Drift) -> Outcome:
+    if not change:
+        between.clear(transition.root, change.endpoint)
+        return Outcome(drift=change)
     before = transition.loads
-    transition.tell(f"{found.endpoint}: {found}")
+    transition.tell(f"{change.endpoint}: {change}")
     try:
-        transition.apply(found)
+        transition.apply(change)
     except (TrbError, RequestFailed, OSError) as error:
         failed = error if isinstance(error, TrbError) else _unanswered(transition, error)
-        return Outcome(drift=found, error=failed, loads=transition.loads - before)
-    between.clear(transition.root, found.endpoint)
-    return Outcome(drift=found, loads=transition.loads - before)
+        return Outcome(drift=change, error=failed, loads=transition.loads - before)
+    between.clear(transition.root, change.endpoint)
+    return Outcome(drift=change, loads=transition.loads - before)
 
 
 def _unanswered(transition: Transition, error: RequestFailed | OSError) -> TrbError:

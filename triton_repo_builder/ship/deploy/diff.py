@@ -16,14 +16,14 @@ from triton_repo_builder.ship.deploy.snapshot import Snapshot
 BREAKING = "breaking"
 """A client that was right may now be refused or misread the answer."""
 ANSWERS = "answers"
-"""The same requests, other values."""
+"""Old clients get other values for the same requests."""
 COMPATIBLE = "compatible"
 """New possibilities; old clients notice nothing."""
 OPERATION = "operation"
 """Speed and resources."""
 ORIGIN = "origin"
 EFFECTS = (BREAKING, ANSWERS, COMPATIBLE, OPERATION, ORIGIN)
-_OWN_WORDS = ("labels", "padding")
+_DESCRIBED = ("labels", "padding")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ def _differences(old: Snapshot, new: Snapshot) -> Iterator[tuple[str, str, str]]
         text = f"a request may carry {counted(rows_now or 1, 'row')}, before {rows or 1}"
         yield (BREAKING if fewer else COMPATIBLE), "batching", text
     yield from _sources(old, new)
-    for key in sorted({*old.facts, *new.facts} - {*_OWN_WORDS}):
+    for key in sorted({*old.facts, *new.facts} - {*_DESCRIBED}):
         before, after = old.facts.get(key), new.facts.get(key)
         if before != after:
             yield ANSWERS, key, f"{_word(before)} → {_word(after)}"

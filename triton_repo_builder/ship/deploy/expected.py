@@ -1,4 +1,4 @@
-"""What a revision says of its endpoints: versions, configurations, and the digest of every file."""
+"""Endpoints as a revision states them: versions, configurations, and the digest of every file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LISTED = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """One endpoint as a revision says it."""
+    """One endpoint as a revision states it."""
 
     name: str
     versions: Mapping[str, tuple[int, ...]]
@@ -44,15 +44,15 @@ class Expected:
 def expected(revision: Revision, names: Sequence[str] = ()) -> tuple[Expected, ...]:
     """The endpoints of a revision, or these. Raises ``TrbError`` NOT_FOUND, REPOSITORY_UNREADABLE."""
     read = repository.read(revision.path)
-    known = tuple(read.manifest.endpoints) if read.manifest else tuple(m.name for m in read.endpoints)
-    if missing := [name for name in names if name not in known]:
+    all_names = tuple(read.manifest.endpoints) if read.manifest else tuple(m.name for m in read.endpoints)
+    if missing := [name for name in names if name not in all_names]:
         raise TrbError(
             Code.NOT_FOUND,
             f"the revision has no endpoint '{missing[0]}'",
             where=revision.name,
-            remedy=f"its endpoints: {', '.join(sorted(known))}",
+            remedy=f"its endpoints: {', '.join(sorted(all_names))}",
         )
-    if not known:
+    if not all_names:
         raise TrbError(
             Code.REPOSITORY_UNREADABLE,
             "has no models",
@@ -60,7 +60,7 @@ def expected(revision: Revision, names: Sequence[str] = ()) -> tuple[Expected, .
             remedy="name a folder of model directories",
         )
     of = _of_manifest if read.manifest else _of_folder
-    return tuple(of(revision, read, name) for name in sorted(names or known))
+    return tuple(of(revision, read, name) for name in sorted(names or all_names))
 
 
 def _of_manifest(revision: Revision, read: Repository, name: str) -> Expected:
@@ -103,8 +103,8 @@ def _of_folder(revision: Revision, read: Repository, name: str) -> Expected:
         for file in sorted(model.path.rglob("*")):
             path = file.relative_to(read.path).as_posix()
             first = path.split("/")[1]
-            own = not VERSION.fullmatch(first) or int(first) in model.selected
-            if file.is_file() and own and "__pycache__" not in file.parts:
+            is_served = not VERSION.fullmatch(first) or int(first) in model.selected
+            if file.is_file() and is_served and "__pycache__" not in file.parts:
                 digests[path] = hashed(file, path, name, version)
     return Expected(
         name=name,
@@ -138,5 +138,5 @@ def hashed(file: Path, path: str, name: str, version: int) -> str:
 
 
 def listed(paths: Sequence[str]) -> str:
-    more = f" and {len(paths) - LISTED} more" if len(paths) > LISTED else ""
-    return f"{', '.join(paths[:LISTED])}{more} {'is' if len(paths) == 1 else 'are'}"
+    rest = f" and {len(paths) - LISTED} more" if len(paths) > LISTED else ""
+    return f"{', '.join(paths[:LISTED])}{rest} {'is' if len(paths) == 1 else 'are'}"

@@ -40,7 +40,7 @@ def run(move: Move, options: smoke.SmokeOptions) -> tuple[smoke.Check, ...] | No
 
 
 def of_folder(root: Path, name: str, options: smoke.SmokeOptions) -> tuple[smoke.Check, ...] | None:
-    """The same for the endpoint ``name`` as a repository has it."""
+    """``run`` for the endpoint ``name`` of a repository."""
     from triton_repo_builder.run import serve
 
     ports = ServeOptions(http_port=0, grpc_port=0, metrics_port=0, models=(name,))
@@ -68,8 +68,8 @@ def _lay_out(move: Move, root: Path) -> None:
     for path, content in versions.serving(move.new_files, (move.new,)).items():
         files.write(root / path, content)
     promoted_manifest = promote.promoted(move)
-    own = tuple(f"{model}/" for model in move.models)
-    recorded = {path: record for path, record in promoted_manifest.files.items() if path.startswith(own)}
+    folders = tuple(f"{model}/" for model in move.models)
+    recorded = {path: record for path, record in promoted_manifest.files.items() if path.startswith(folders)}
     endpoints = {move.name: promoted_manifest.endpoints[move.name]}
     manifest.write(root, replace(promoted_manifest, endpoints=endpoints, files=recorded))
 

@@ -96,7 +96,7 @@ def between(root: Path, recorded: Manifest, name: str, new: int) -> Move:
 
 
 def _check(move: Move, force: bool) -> tuple[NotAsBuilt, ...]:
-    """What is not as it was built; raises unless ``force``."""
+    """Files that are not as they were built; raises if there are any, unless ``force``."""
     for number, shared in ((move.old, move.old_files), (move.new, move.new_files)):
         missing = [model for model in move.models if f"{model}/{CONFIG}" not in shared]
         if missing:
@@ -122,16 +122,16 @@ def _check(move: Move, force: bool) -> tuple[NotAsBuilt, ...]:
 def _refuse_damage(
     root: Path, recorded: Manifest, name: str, version: int, force: bool
 ) -> tuple[NotAsBuilt, ...]:
-    found = damage(root, recorded, name, version)
-    if found and not force:
+    differences = damage(root, recorded, name, version)
+    if differences and not force:
         raise TrbError(
             Code.PROMOTE_FAILED,
-            f"version {version} is not as it was built: {integrity.listed(found)}",
+            f"version {version} is not as it was built: {integrity.listed(differences)}",
             where=f"{root}: {name}",
             remedy="restore the file (git checkout, trb fetch), build the version again, or accept that with "
             "--force",
         )
-    return found
+    return differences
 
 
 def damage(root: Path, recorded: Manifest, name: str, version: int) -> tuple[NotAsBuilt, ...]:

@@ -17,7 +17,7 @@ from triton_repo_builder.ship.deploy.stage import Change, RepositoryState, Stage
 _TENSORS = ("input", "output", "max_batch_size", "batch_input", "batch_output", "model_transaction_policy")
 
 
-def posed(stage: Stage, model: str, number: int, failed: int) -> Stage:
+def stand_in(stage: Stage, model: str, number: int, failed: int) -> Stage:
     """A stage with the content of a version that loads also under the number of one that failed."""
     config = f"{model}/{CONFIG}"
     prefix = f"{model}/{number}/"
