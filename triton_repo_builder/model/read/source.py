@@ -14,6 +14,7 @@ from triton_repo_builder import repository
 from triton_repo_builder.base import containment, files
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.files import Checksum, File
+from triton_repo_builder.base.text import some
 from triton_repo_builder.model.read import (
     foreign,
     image_processor,
@@ -310,8 +311,7 @@ def _every(folder: Path) -> list[Path]:
 
 
 def _listed(candidates: Sequence[Path], folder: Path) -> str:
-    rest = f" and {len(candidates) - LISTED} more" if len(candidates) > LISTED else ""
-    return ", ".join(str(file.relative_to(folder)) for file in candidates[:LISTED]) + rest
+    return some([file.relative_to(folder) for file in candidates], LISTED)
 
 
 def _others(model: Path, taken: Path) -> tuple[str, ...]:

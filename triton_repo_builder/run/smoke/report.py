@@ -98,7 +98,12 @@ class SmokeReport:
     @property
     def ok(self) -> bool:
         """Whether every check holds: none failed, and none that should have been done is missing."""
-        return bool(self.checks) and not (self.count(Status.FAILED) or self.count(Status.UNVERIFIED))
+        return bool(self.checks) and not self.not_passed
+
+    @property
+    def not_passed(self) -> tuple[Check, ...]:
+        """Checks that failed, or that could not be done though they should have been."""
+        return tuple(check for check in self.checks if check.status in (Status.FAILED, Status.UNVERIFIED))
 
     @property
     def proven(self) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from triton_repo_builder.base.files import DAMAGED
-from triton_repo_builder.base.text import counted
+from triton_repo_builder.base.text import counted, some
 from triton_repo_builder.repository.config import ModelConfig
 from triton_repo_builder.repository.interface import Tensor
 from triton_repo_builder.ship.deploy.snapshot import Snapshot
@@ -114,16 +114,12 @@ def _labels(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[str, str, 
     removed = [label for label in old if label not in new]
     added = [label for label in new if label not in old]
     if removed:
-        yield BREAKING, "labels", f"no longer answered: {_listed(removed)}"
+        yield BREAKING, "labels", f"no longer answered: {some(removed, 8)}"
     if added:
-        yield BREAKING, "labels", f"new: {_listed(added)}"
+        yield BREAKING, "labels", f"new: {some(added, 8)}"
     common = [label for label in new if label in old]
     if common != [label for label in old if label in new]:
         yield BREAKING, "labels", "in another order: the scores' columns mean other labels"
-
-
-def _listed(labels: Sequence[str]) -> str:
-    return ", ".join(labels[:8]) + (f" and {len(labels) - 8} more" if len(labels) > 8 else "")
 
 
 def _sources(old: Snapshot, new: Snapshot) -> Iterator[tuple[str, str, str]]:

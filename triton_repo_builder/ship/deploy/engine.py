@@ -273,8 +273,11 @@ class Engine:
 
 def failures(report: smoke.SmokeReport) -> list[smoke.Check]:
     """The checks that say something against an endpoint on a server that others use, too."""
-    bad = [c for c in report.checks if c.status in (smoke.Status.FAILED, smoke.Status.UNVERIFIED)]
-    return [c for c in bad if c.group != COUNTED and not (c.group == "server" and c.name in OTHERS)]
+    return [
+        check
+        for check in report.not_passed
+        if check.group != COUNTED and not (check.group == "server" and check.name in OTHERS)
+    ]
 
 
 def unload(server: LiveServer, models: Collection[str]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from triton_repo_builder import repository
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.base.text import some
 from triton_repo_builder.repository import (
     CONFIG,
     MANIFEST,
@@ -79,8 +80,8 @@ def _of_manifest(revision: Revision, read: Repository, name: str) -> Expected:
         read.path, read.manifest, name, entry.version, lambda path: recorded[path].sha256
     )
     if not altered:
-        several = integrity.disagreements(read.path, read.manifest, only=[(name, entry.version)])
-        altered = integrity.listed(tuple(several))
+        several = tuple(integrity.disagreements(read.path, read.manifest, only=[(name, entry.version)]))
+        altered = some(several, 5)
     models = [read.model(model) for model in entry.models]
     return Expected(
         name=name,
@@ -138,5 +139,4 @@ def hashed(file: Path, path: str, name: str, version: int) -> str:
 
 
 def listed(paths: Sequence[str]) -> str:
-    rest = f" and {len(paths) - LISTED} more" if len(paths) > LISTED else ""
-    return f"{', '.join(paths[:LISTED])}{rest} {'is' if len(paths) == 1 else 'are'}"
+    return f"{some(paths, LISTED)} {'is' if len(paths) == 1 else 'are'}"

@@ -6,7 +6,6 @@ open for ever, and requests in flight may never be answered. On a server of its 
 
 from __future__ import annotations
 
-import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -52,8 +51,7 @@ def of_folder(root: Path, name: str, options: smoke.SmokeOptions) -> tuple[smoke
         raise
     with server:
         report = smoke.run(server.urls, repository.read(root), options)
-    bad = (smoke.Status.FAILED, smoke.Status.UNVERIFIED)
-    return tuple(check for check in report.checks if check.status in bad)
+    return report.not_passed
 
 
 def _lay_out(move: Move, root: Path) -> None:
@@ -62,7 +60,7 @@ def _lay_out(move: Move, root: Path) -> None:
         shutil.copytree(
             move.root / model / str(move.new),
             root / model / str(move.new),
-            copy_function=_link_or_copy,
+            copy_function=lambda source, target: files.keep(Path(source).resolve(), Path(target)),
             ignore=shutil.ignore_patterns(CACHE),
         )
     for path, content in versions.serving(move.new_files, (move.new,)).items():
@@ -72,10 +70,3 @@ def _lay_out(move: Move, root: Path) -> None:
     recorded = {path: record for path, record in promoted_manifest.files.items() if path.startswith(folders)}
     endpoints = {move.name: promoted_manifest.endpoints[move.name]}
     manifest.write(root, replace(promoted_manifest, endpoints=endpoints, files=recorded))
-
-
-def _link_or_copy(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:  # another disk, or one without links
-        shutil.copy2(source, target)

@@ -11,6 +11,7 @@ from pathlib import Path
 from triton_repo_builder import repository
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.base.text import some
 from triton_repo_builder.produce.write import ownership, versions
 from triton_repo_builder.repository import CONFIG, MANIFEST, SHARED, Manifest, integrity, manifest
 from triton_repo_builder.repository.content import paths as paths_of
@@ -126,7 +127,7 @@ def _refuse_damage(
     if differences and not force:
         raise TrbError(
             Code.PROMOTE_FAILED,
-            f"version {version} is not as it was built: {integrity.listed(differences)}",
+            f"version {version} is not as it was built: {some(differences, 5)}",
             where=f"{root}: {name}",
             remedy="restore the file (git checkout, trb fetch), build the version again, or accept that with "
             "--force",
