@@ -12,7 +12,7 @@ from triton_repo_builder.repository import cases
 from triton_repo_builder.run.client import REFUSED, RequestFailed
 from triton_repo_builder.run.client.codec import Array
 from triton_repo_builder.run.smoke import compare
-from triton_repo_builder.run.smoke.attempt import Mismatch, Seen, attempt
+from triton_repo_builder.run.smoke.attempt import Mismatch, Seen, attempt, not_done
 from triton_repo_builder.run.smoke.neighbour import (
     Neighbours,
     shapes,
@@ -106,7 +106,7 @@ def checks(session: SmokeSession, endpoint: ServedEndpoint) -> Iterator[Check]:
 
 
 def _skipped(endpoint: ServedEndpoint, why: str) -> Check:
-    return Check(group="in a batch", name="batch", endpoint=endpoint.name, status=Status.SKIPPED, detail=why)
+    return not_done("in a batch", "batch", endpoint.name, why, Status.SKIPPED)
 
 
 def _limits(batches: _Batches, endpoint: ServedEndpoint) -> Iterator[Check]:

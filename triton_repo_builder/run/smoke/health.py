@@ -9,7 +9,7 @@ from triton_repo_builder.base.errors import TrbError
 from triton_repo_builder.repository.interface import Endpoint, Tensor
 from triton_repo_builder.run.client import HttpClient, RequestFailed
 from triton_repo_builder.run.client.grpc import GrpcClient
-from triton_repo_builder.run.smoke.attempt import Mismatch, Seen, attempt
+from triton_repo_builder.run.smoke.attempt import Mismatch, Seen, attempt, not_done
 from triton_repo_builder.run.smoke.report import Check, Status
 from triton_repo_builder.run.smoke.session import GRPC, ServedEndpoint, SmokeSession
 from triton_repo_builder.run.smoke.target import StatedEndpoint
@@ -27,7 +27,7 @@ def server(session: SmokeSession) -> Iterator[Check]:
     try:
         yield attempt("server", "models loaded", partial(_loaded, session))
     except TrbError as error:  # the server lists its models for holders of its admin key only
-        yield Check(group="server", name="models loaded", status=Status.SKIPPED, detail=error.message)
+        yield not_done("server", "models loaded", "", error.message, Status.SKIPPED)
 
 
 def _clients(session: SmokeSession) -> tuple[tuple[str, Client], ...]:
@@ -108,13 +108,7 @@ def endpoint(session: SmokeSession, target: StatedEndpoint, served: ServedEndpoi
 
 
 def _unverified(target: StatedEndpoint, why: str, status: Status) -> Check:
-    return Check(
-        group="metadata",
-        name="metadata equals the repository's",
-        endpoint=target.name,
-        status=status,
-        detail=why,
-    )
+    return not_done("metadata", "metadata equals the repository's", target.name, why, status)
 
 
 def _equal(client: Client, source: str, stated: Endpoint) -> Seen:

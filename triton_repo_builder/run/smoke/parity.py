@@ -10,7 +10,7 @@ from triton_repo_builder.repository import cases
 from triton_repo_builder.run.client import RequestFailed
 from triton_repo_builder.run.client.codec import Array
 from triton_repo_builder.run.smoke import compare
-from triton_repo_builder.run.smoke.attempt import Seen, attempt
+from triton_repo_builder.run.smoke.attempt import Seen, attempt, not_done
 from triton_repo_builder.run.smoke.report import GOLDEN, Check, Status
 from triton_repo_builder.run.smoke.session import (
     BINARY,
@@ -28,9 +28,7 @@ def checks(session: SmokeSession, endpoint: ServedEndpoint) -> Iterator[Check]:
     if not endpoint.golden:
         yield unproven(endpoint.name, endpoint.why, requested=session.options.cases)
     if endpoint.file is None:
-        yield Check(
-            group=MADE, name="answers", endpoint=endpoint.name, status=Status.UNVERIFIED, detail=endpoint.why
-        )
+        yield not_done(MADE, "answers", endpoint.name, endpoint.why)
         return
     group = GOLDEN if endpoint.golden else MADE
     for protocol in endpoint.protocols:
@@ -75,10 +73,5 @@ def _served(case: cases.Case, answer: Mapping[str, Array]) -> cases.Case:
 
 def unproven(endpoint: str, why: str, *, requested: bool) -> Check:
     """Parity that could not be checked: not a success, unless the user left the cases out."""
-    return Check(
-        group=GOLDEN,
-        name="parity with the original model",
-        endpoint=endpoint,
-        status=Status.UNVERIFIED if requested else Status.SKIPPED,
-        detail=f"not checked: {why}",
-    )
+    status = Status.UNVERIFIED if requested else Status.SKIPPED
+    return not_done(GOLDEN, "parity with the original model", endpoint, f"not checked: {why}", status)

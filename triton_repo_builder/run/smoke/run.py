@@ -18,6 +18,7 @@ from triton_repo_builder.run.smoke import (
     malformed,
     parity,
 )
+from triton_repo_builder.run.smoke.attempt import not_done
 from triton_repo_builder.run.smoke.report import GOLDEN, Check, SmokeReport, Status
 from triton_repo_builder.run.smoke.session import DECOUPLED, ServedEndpoint, SmokeSession, prepare
 from triton_repo_builder.run.smoke.target import StatedEndpoint, targets
@@ -126,7 +127,7 @@ def _endpoint(
     yield from health.endpoint(session, target, endpoint)
     if endpoint.interface.decoupled:
         for name, _ in STAGES:
-            yield Check(group=name, name=name, endpoint=target.name, status=Status.SKIPPED, detail=DECOUPLED)
+            yield not_done(name, name, target.name, DECOUPLED, Status.SKIPPED)
         return
     for number, (name, checks) in enumerate(STAGES):
         progress(f"{target.name}: {name}", done + number + 1, total)

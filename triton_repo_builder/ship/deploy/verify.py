@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from triton_repo_builder import repository
-from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.text import counted
 from triton_repo_builder.repository import (
     CASES,
@@ -33,6 +32,7 @@ from triton_repo_builder.run.serve.loading.load_unload import Server
 from triton_repo_builder.ship.deploy.expected import Expected, expected, hashed, listed
 from triton_repo_builder.ship.deploy.revision import Revision, opened, quiet
 from triton_repo_builder.ship.stores.store import Progress
+from triton_repo_builder.ship.vcs import lineage
 from triton_repo_builder.ship.vcs.lineage import Link
 
 ORIGIN = f"parameter {PREFIX}"
@@ -101,12 +101,7 @@ def verify(
     try:
         index = http.index()
     except RequestFailed as error:
-        raise TrbError(
-            Code.UNREACHABLE,
-            f"cannot list its models: {error}",
-            where=http.url,
-            remedy="name the HTTP url of a running tritonserver with --url",
-        ) from None
+        raise lineage.not_listed(http, error) from None
     ready = ready_versions(index)
     return tuple(_Comparison(server, http, ready, each).verdict(strict) for each in endpoints)
 
