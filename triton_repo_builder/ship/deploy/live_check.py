@@ -27,7 +27,7 @@ def check(repository: Repository, url: str) -> list[Finding]:
 
 
 def _all(repository: Repository, http: HttpClient) -> Iterator[Finding]:
-    if not _ready(http):
+    if not http.ready():
         yield report("live-not-ready", http.url, "the server answers, and is not ready")
     entries = http.index()
     checked = RepositoryContext(repository=repository, release=releases.default())
@@ -79,10 +79,6 @@ def _drift(model: Model, http: HttpClient, *, completes: bool) -> Iterator[Findi
     for difference in changed:
         message = f"the server has another configuration of '{model.name}': {difference}"
         yield report("live-config", str(model.path / CONFIG), message)
-
-
-def _ready(http: HttpClient) -> bool:
-    return http.send("GET", "/v2/health/ready").status == 200
 
 
 def _listed(versions: list[int]) -> str:

@@ -59,24 +59,24 @@ def opened(
     spec: str,
     *,
     weights: bool,
-    force: bool = False,
     progress: Progress = quiet,
     trust: Trust | None = None,
 ) -> Iterator[Revision]:
     """``DIR``, ``URL[@sha256:…]``, or ``COMMIT[:PATH]`` of the git repository around the current folder.
 
-    With ``weights`` every file is there and as manifest.json says (unless ``force``); else only the small
-    ones that describe the models, and ``digests`` has the digests of the others. With ``trust`` only what
-    an allowed key signed is opened, which is something that was pushed. A temporary folder is removed at the
-    end. Raises ``TrbError`` NOT_FOUND, GIT_REFUSED, REPOSITORY_UNREADABLE, USAGE (ambiguous, or unsigned by
-    its nature), DIGEST_MISMATCH, BAD_SIGNATURE, and those that the store raises.
+    With ``weights`` every file is there and as manifest.json says; else only the small ones that describe the
+    models, and ``digests`` has the digests of the others. With ``trust`` only what an allowed key signed is
+    opened, which is something that was pushed. A temporary folder is removed at the end.
+
+    Raises ``TrbError`` NOT_FOUND, GIT_REFUSED, REPOSITORY_UNREADABLE, USAGE (ambiguous, or unsigned by its
+    nature), DIGEST_MISMATCH, BAD_SIGNATURE, and those that the store raises.
     """
     with staging.temporary("revision") as scratch:
         try:
             with staging.filling():
                 revision = _open(spec, scratch, weights, progress, trust)
-            if weights and not force:
-                _check_files(revision)
+            if weights and (recorded := manifest.read(revision.path)):
+                integrity.prove(revision.path, recorded, revision.name)
         except TrbError as error:
             error.where = error.where.replace(f"{scratch}/", "")
             raise
@@ -173,10 +173,3 @@ def _pushed(location: Location, scratch: Path, weights: bool, progress: Progress
 
 def _shown(location: Location, digest: str) -> str:
     return f"{str(location).partition('@')[0]}@{digest}"
-
-
-def _check_files(revision: Revision) -> None:
-    """Raise DIGEST_MISMATCH if a file that trb wrote is missing, or is not as it was built."""
-    recorded = manifest.read(revision.path)
-    if recorded:
-        integrity.prove(revision.path, recorded, revision.name)
