@@ -98,7 +98,7 @@ def command(name: str, repo: Path, options: ClientOptions) -> int:
         _write(output, text, force=options.force)
         console.echo(f"wrote {output}", err=quiet or language is not None)
         # A file of one call holds all there is to print; and the typed client may take what calls cannot.
-        if not quiet and (language or written != "python" or request.obstacle):
+        if request.obstacle or (not quiet and (language or written != "python")):
             return 0
     calls = python_client.calls(request, base)
     if quiet:
@@ -112,6 +112,10 @@ def command(name: str, repo: Path, options: ClientOptions) -> int:
                 filter(None, ("curl" if called == "generate" else called, titles.get(called)))
             )
             console.echo(console.style(f"── {heading}", bold=True), f"\n\n{text}\n")
+        if request.rows and output is None:
+            console.echo(
+                "any number: --output client.py writes a Python client that splits them into requests"
+            )
     return 0
 
 

@@ -19,10 +19,8 @@ from triton_repo_builder.run.codegen.example import Example
 
 AS_JSON = "-H 'Content-Type: application/json'"
 """Without it ``-d`` sends a form: a tritonserver of release 24.10 ends at one of some megabytes."""
-
-
-SIZE = "SIZE"
-"""Stands in a JSON header for the number of bytes."""
+SIZE = "\0"
+"""Placeholder of the number of bytes in a JSON header; no name has this character."""
 FLAT = " (the answers to several would be one flat list, without a shape)"
 BATCHED = ("curl", "python", "javascript")
 """Calls with a batch, by Triton's infer."""

@@ -85,9 +85,12 @@ def test_types_and_names(tmp_path: Path) -> None:
     assert signature(text, "Answer") == [("url", "list[int]"), ("2nd".join(["t_", "__x"]), "str")]
 
 
-@pytest.mark.parametrize("batched", [True, False])
-def test_clients_are_clean_to_mypy(batched: bool, tmp_path: Path) -> None:
-    config = HAND_MADE if batched else HAND_MADE.replace("max_batch_size: 4\n", "")
+@pytest.mark.parametrize(
+    "config",
+    [HAND_MADE, HAND_MADE.replace("max_batch_size: 4\n", ""), EMBEDDER],
+    ids=["batched", "one", "text"],
+)
+def test_clients_are_clean_to_mypy(config: str, tmp_path: Path) -> None:
     file = tmp_path / "client_module.py"
     file.write_text(source(hand_made(tmp_path / "repo", config)))
     said, errors, code = api.run(
@@ -345,6 +348,8 @@ def test_the_command(tmp_path: Path, output: Path) -> None:
     assert f"wrote {file}" in done.stdout
     for heading in ("── curl", "── python", "── javascript"):
         assert heading in done.stdout
+    assert "any number" not in done.stdout
+    assert "any number: --output client.py" in command("bert", str(output)).stdout
     assert command("bert", str(output), "--output", str(file)).return_value == 0
     file.write_text("mine")
     refused = command("bert", str(output), "--output", str(file))
