@@ -41,7 +41,7 @@ class ClientOptions:
         Text(),
         Topic.RUNNING,
         "Ask this server instead of REPO; also the address in the calls.",
-        default=f"the calls go to a server on this machine that runs REPO, else to {DEFAULT_URL}",
+        default=f"a server on this machine that runs REPO, else {DEFAULT_URL}",
     )
     output: Path | None = option(
         None,
