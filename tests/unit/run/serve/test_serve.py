@@ -627,6 +627,8 @@ def test_the_address_of_a_repositorys_server(
     detached = entry("a", os.getpid(), proc.start_time(os.getpid()), str(tmp_path))
     registry.write(folder / "a.json", detached)
     assert load_unload.address(tmp_path / "a") == "h"
+    monkeypatch.setenv("XDG_STATE_HOME", "/dev/null")
+    assert load_unload.address(tmp_path / "a") == "http://127.0.0.1:81"
 
 
 def test_state_of_live_servers_stays_and_of_others_goes(folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -122,9 +123,11 @@ def _repository(argv: Sequence[str]) -> str:
 def address(folder: Path) -> str:
     """HTTP address of a server on this machine that runs this repository; empty if none does."""
     resolved = folder.resolve()
-    for entry in registry.sweep()[0]:
-        if "://" not in entry.repository and Path(entry.repository).resolve() == resolved:
-            return entry.urls["http"]
+    with suppress(TrbError):  # without a folder of states no server is in the background
+        # Not swept: trb status is to say which servers ended.
+        for entry in map(registry.read, registry.folder().glob("*.json")):
+            if entry and "://" not in entry.repository and Path(entry.repository).resolve() == resolved:
+                return entry.urls["http"]
     for pid in proc.pids():
         argv = proc.arguments(pid)
         path = _repository(argv) if Path(argv[0] if argv else "").name == "tritonserver" else ""
