@@ -89,7 +89,7 @@ def add(file: Path, entry: Background, name: str = "") -> None:
 
 def check_free(name: str) -> None:
     """Raise ``TrbError`` USAGE if a running server has this name."""
-    for server in _running():
+    for server in unswept():
         if server.name == name:
             raise TrbError(
                 Code.USAGE,
@@ -101,13 +101,13 @@ def check_free(name: str) -> None:
 
 def _free(name: str) -> str:
     """The name, or the first of ``name-2``, ``name-3``, … that no running server has."""
-    taken = {server.name for server in _running()}
+    taken = {server.name for server in unswept()}
     numbered = (f"{name}-{number}" for number in itertools.count(2))
     return next(free for free in itertools.chain([name], numbered) if free not in taken)
 
 
-def _running() -> list[Background]:
-    """The running servers. Unlike ``sweep``, keeps what ``trb status`` says of those that ended."""
+def unswept() -> list[Background]:
+    """The running servers; unlike ``sweep``, without removing what ``trb status`` says of the others."""
     return [entry for file in folder().glob("*.json") if (entry := read(file))]
 
 
@@ -128,7 +128,7 @@ def read(file: Path) -> Background | None:
 
 def latest(entry: Background) -> Background:
     """The current entry: a restarted server has another process and log."""
-    return next((now for now in _running() if now.pid == entry.pid), entry)
+    return next((now for now in unswept() if now.pid == entry.pid), entry)
 
 
 def _check_types(entry: Background) -> None:
