@@ -25,6 +25,7 @@ GROUPS = {
         "inspect": "Show what a model file contains: inputs, outputs, batching, tokenizer, releases.",
         "optimize": "Write a smaller, faster file of a model, if its answers stay what they were.",
         "build": "Turn an ONNX model into a Triton model repository.",
+        "accept": "Record hand edits, which later builds keep.",
         "remove": "Remove endpoints from a repository.",
         "check": "Lint any Triton model repository, without a server.",
     },

@@ -66,7 +66,7 @@ def _build_one(flags: dict[str, Any], run: RunOptions) -> int:
 
     from triton_repo_builder.model.read import source, trb_toml
     from triton_repo_builder.model.read.options import KEEP
-    from triton_repo_builder.produce import build
+    from triton_repo_builder.produce import build, keep_edits
     from triton_repo_builder.produce.write import publish, versions
     from triton_repo_builder.repository.journal import turn
 
@@ -104,6 +104,7 @@ def _build_one(flags: dict[str, Any], run: RunOptions) -> int:
                         )
                         continue
                 built = replace(built, notes=(*notes, *built.notes))
+                built = keep_edits.keep(built, output, force=run.force)
                 built, publication, same = _compared(built, output, run, serve=not add)
                 if run.writes and same is None:
                     progress("writing")

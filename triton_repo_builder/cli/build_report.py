@@ -54,7 +54,7 @@ def print_dry_run(changes: Changes) -> None:
     console.echo(f"dry run: {changed(changes)}; nothing was written")
     if changes.edited:
         listed = ", ".join(changes.edited[:5])
-        console.echo(f"edited since trb wrote them; --force replaces them: {listed}")
+        console.echo(f"edited since trb wrote them; trb accept keeps the edit, --force replaces it: {listed}")
 
 
 def _bold(text: str) -> console.Styled:
