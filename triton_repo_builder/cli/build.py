@@ -138,12 +138,13 @@ def _compared(
 def _as_it_is(built: Build, output: Path, version: int) -> Build:
     """The existing endpoint, with a note that the build adds nothing."""
 
+    from triton_repo_builder.produce.write import versions
     from triton_repo_builder.repository import manifest
 
     recorded = manifest.read(output)
     assert recorded is not None
     entry = recorded.endpoints[built.name]
-    serve = f"; 'trb promote {built.name} --version {version}' serves it"
+    serve = f"; '{versions.promotion(built.name, version, output)}' serves it"
     note = (
         f"version {version} of '{built.name}' has the same content: no version was added (--force adds one)"
         f"{serve if version != entry.served.version else ''}"
