@@ -203,6 +203,25 @@ def test_what_was_built_is_rendered_again(models: tuple[Path, Path], output: Pat
     assert other.content(MODEL, sha256) is None
 
 
+def test_a_failure_leaves_everything_as_it_was(
+    models: tuple[Path, Path], output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build(models[0], output)
+    edit(output, MODEL, "count: 2", "count: 3")
+    acceptance = accept.prepare(output, (), JO, lost)
+    before, write = tiny.tree(output.parent), files.write
+
+    def full(file: Path, content: bytes, **options: Any) -> None:
+        if file.name == "manifest.json":
+            raise TrbError(Code.DISK_FULL, "full")
+        write(file, content, **options)
+
+    monkeypatch.setattr(accept.files, "write", full)
+    with pytest.raises(TrbError):
+        accept.write(acceptance)
+    assert tiny.tree(output.parent) == before
+
+
 # --- refusals ----------------------------------------------------------------------------------------
 
 
