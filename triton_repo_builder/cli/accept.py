@@ -112,9 +112,9 @@ def _recover(root: Path, model: Path | None, progress: Callable[[str], None]) ->
 
     renderer = Renderer(manifest.read(root) or manifest.Manifest(), model, progress) if model else None
 
-    def recover(path: str, sha256: str) -> bytes | None:
-        data = earlier.content(root, path, sha256)
-        return renderer.content(path, sha256) if data is None and renderer else data
+    def recover(path: str, matches: Callable[[bytes], bool]) -> bytes | None:
+        data = earlier.content(root, path, matches)
+        return renderer.content(path, matches) if data is None and renderer else data
 
     return recover
 

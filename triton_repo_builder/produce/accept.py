@@ -30,8 +30,8 @@ from triton_repo_builder.repository.interface import Endpoint
 from triton_repo_builder.repository.journal import undo
 from triton_repo_builder.repository.manifest import EndpointEntry, FileRecord, VersionEntry
 
-Recover = Callable[[str, str], bytes | None]
-"""Finds an earlier content of a file: by its path in the repository and its sha256."""
+Recover = Callable[[str, Callable[[bytes], bool]], bytes | None]
+"""Finds the earlier content of a file that a function accepts, by the path in the repository."""
 BACK = "put the file back (git checkout), or take that part out of the edit"
 
 
@@ -246,7 +246,7 @@ def _base(
                 return edits.reverted(before.diff, place.rendered(data))
             except Conflict:
                 continue
-    built = recover(group[0].path, before.built) if before else None
+    built = recover(group[0].path, _is_recorded(group[0], before.built)) if before else None
     return None if built is None else group[0].rendered(built)
 
 
@@ -257,8 +257,24 @@ def _earlier(
     for place in group:
         if place.path not in altered:
             yield place, files.read(root / place.path)
-        elif (data := recover(place.path, recorded.files[place.path].sha256)) is not None:
+        elif data := recover(place.path, _is_recorded(place, recorded.files[place.path].sha256)):
             yield place, data
+
+
+def _is_recorded(place: Place, sha256: str) -> Callable[[bytes], bool]:
+    """Whether a content has this digest, as it is or with the content digest that the manifest records."""
+
+    def matches(data: bytes) -> bool:
+        if accepted.sha256(data) == sha256:
+            return True
+        if place.canonical != f"{place.endpoint}/{CONFIG}":
+            return False
+        try:
+            return accepted.sha256(content.sealed(data, place.entry.content)) == sha256
+        except pbtxt.PbtxtError:
+            return False
+
+    return matches
 
 
 def _contents(

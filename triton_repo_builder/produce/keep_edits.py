@@ -18,7 +18,9 @@ from triton_repo_builder.repository.config import ModelConfig
 from triton_repo_builder.repository.edits import Conflict, Edit
 from triton_repo_builder.repository.manifest import EndpointEntry, VersionEntry
 
-DROP = "build with --force, which drops the edit; then edit the new file and run trb accept again"
+DROP = (
+    "build with --force, which drops the edit (--diff shows that); then edit the new file and trb accept it"
+)
 
 
 def keep(build: Build, output: Path, *, force: bool = False) -> Build:
@@ -132,7 +134,7 @@ class _Keeper:
     def _conflict(self, path: str, edit: Edit, reason: str) -> TrbError:
         return TrbError(
             Code.EDITED_FILE,
-            f"an accepted edit ({edit}) cannot be kept, nothing was written: {reason}",
+            f"an accepted edit cannot be kept, nothing was written ({edit}): {reason}",
             where=str(self._output / path),
             remedy=DROP,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ class Renderer:
         self._recorded, self._model, self._progress = recorded, model, progress
         self._built: dict[tuple[str, int], dict[str, File]] = {}
 
-    def content(self, path: str, sha256: str) -> bytes | None:
-        """The content with this digest; None if the model or the options are others. Raises ``TrbError``."""
+    def content(self, path: str, matches: Callable[[bytes], bool]) -> bytes | None:
+        """The content that matches; None if the model or the options are others. Raises ``TrbError``."""
         for name in sorted(self._recorded.endpoints):
             for place in accepted.places(self._recorded, name):
                 if place.path != path:
@@ -30,7 +31,7 @@ class Renderer:
                 fresh = self._files(name, place.entry.version).get(place.canonical)
                 data = (files.read(fresh.source) if fresh.source else fresh.content) if fresh else b""
                 for form in place.forms(data) if fresh else ():
-                    if accepted.sha256(form) == sha256:
+                    if matches(form):
                         return form
         return None
 

@@ -17,7 +17,7 @@ WHY = "two instances:\n the tokenizer was the bottleneck"
 
 @pytest.fixture(autouse=True)
 def without_git(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(earlier, "content", lambda root, path, sha256: None)
+    monkeypatch.setattr(earlier, "content", lambda root, path, matches: None)
     monkeypatch.setattr(earlier, "user", lambda root: "Jo <jo@example.org>")
 
 

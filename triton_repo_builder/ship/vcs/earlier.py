@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import getpass
-import hashlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from triton_repo_builder.base.errors import TrbError
@@ -14,8 +14,8 @@ COMMITS = 100
 """Commits of a file that are looked through, the newest first."""
 
 
-def content(root: Path, path: str, sha256: str) -> bytes | None:
-    """The content of a file with this digest, staged or in a commit; None if git does not have it."""
+def content(root: Path, path: str, matches: Callable[[bytes], bool]) -> bytes | None:
+    """The content of a file that matches, staged or in a commit; None if git does not have it."""
     git = Git(folder=root)
     try:
         if top_level(root) is None:
@@ -23,8 +23,7 @@ def content(root: Path, path: str, sha256: str) -> bytes | None:
         listed = git.ask("--literal-pathspecs", "log", f"-{COMMITS}", "--format=%H", "--", path).split()
         for revision in ("", *listed):
             name = git.ask("rev-parse", "--verify", "--quiet", f"{revision}:./{path}")
-            data = git("cat-file", "blob", name).encode("utf-8", "surrogateescape") if name else b""
-            if hashlib.sha256(data).hexdigest() == sha256:
+            if name and matches(data := git("cat-file", "blob", name).encode("utf-8", "surrogateescape")):
                 return data
     except TrbError:  # no git, or none that works: then the text is not there
         return None
