@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import tiny
 import two_versions
@@ -25,6 +26,7 @@ from triton_repo_builder.repository import integrity, manifest
 from triton_repo_builder.repository.edits import Approval, Edit
 from triton_repo_builder.ship.deploy import diff, promote, snapshot
 
+ROOT = Path(__file__).resolve().parents[3]
 JO = Approval(by="Jo <jo@example.org>", why="faster here")
 MODEL = "sentiment_model/config.pbtxt"
 OWN = "sentiment/config.pbtxt"
@@ -490,5 +492,7 @@ def test_a_manifest_with_edits_is_read_back(models: tuple[Path, Path], output: P
     recorded = manifest.read(output)
     assert recorded is not None
     assert json.loads(recorded.to_text()) == json.loads(files.read_text(output / "manifest.json"))
+    schema = json.loads((ROOT / "docs" / "schema" / "manifest.schema.json").read_text())
+    jsonschema.Draft202012Validator(schema).validate(json.loads(recorded.to_text()))
     entry = recorded.endpoints["sentiment"].served
     assert replace(entry, edits={}).to_json().keys() == entry.to_json().keys() - {"edits"}
