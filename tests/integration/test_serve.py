@@ -76,7 +76,9 @@ def test_prints_endpoints_and_curl_lines_that_work(tmp_path: Path, repository: P
             assert words in said
         assert " step " not in said
         lines = curl_lines(said)
-        assert len(lines) == 4
+        assert len(lines) == 5
+        assert "# text, one text (the answers to several would be one flat list, without a shape):" in said
+        assert "# text, 1 to 8 texts in a request:" in said
         assert any("7.5, 1.25" in line for line in lines)
         for line in lines:
             result = subprocess.run(

@@ -265,13 +265,16 @@ def _show(about: dict[str, Any], *, as_json: bool) -> None:
 
 
 def show_endpoints(endpoints: list[dict[str, Any]]) -> None:
-    """Print a table of inputs and outputs, and the shortest curl line for each endpoint."""
+    """Print a table of inputs and outputs, and curl lines for each endpoint: one item, and many texts."""
     rows = [(e["name"], _tensors(e["inputs"]), _tensors(e["outputs"])) for e in endpoints]
     console.table(("endpoint", "inputs", "outputs"), rows)
     for endpoint in endpoints:
         # As they are: a table or a wrapped line could not be pasted.
-        line = endpoint.get("generate") or endpoint["curl"]
-        console.echo(line or f"# {endpoint['name']}: {endpoint['note']}")
+        titles = endpoint.get("titles") or {}
+        for call, title in titles.items():
+            console.echo(f"# {endpoint['name']}, {title}:\n{endpoint[call]}")
+        if not titles:
+            console.echo(endpoint["curl"] or f"# {endpoint['name']}: {endpoint['note']}")
 
 
 def _tensors(listed: list[dict[str, Any]]) -> str:

@@ -219,15 +219,16 @@ def _print(report: Report) -> None:
     counts = ", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses))
     console.echo(f"{report.endpoint}, {report.objective}: {len(report.trials)} settings, {counts}")
     rows = outputs.trial_rows(report)
-    right = {"trial", "req/s", "latency ms", "at all req/s", "rows/exec"}
-    console.table(outputs.TRIALS, rows[:SHOWN], right=right)
+    columns = outputs.trial_columns(report.objective)
+    console.table(columns, rows[:SHOWN], right={"trial", *columns[3:7]})
     if len(rows) > SHOWN:
         console.echo(f"… and {len(rows) - SHOWN} more")
     if report.compared:
-        console.echo("measured again in alternation:")
-        console.table(outputs.COMPARED, outputs.compared_rows(report), right={"req/s", "latency ms"})
+        console.echo("proof: the default and the best settings, measured again in turns:")
+        columns = outputs.compared_columns(report.objective)
+        console.table(columns, outputs.compared_rows(report), right={columns[1], columns[3]})
     if report.gains:
-        console.echo("each factor by itself:")
+        console.echo("gain by each change alone:")
         console.table(outputs.GAINS, outputs.gain_rows(report))
     if report.better:
         console.echo(f"chosen: {report.chosen}")
@@ -237,13 +238,14 @@ def _print(report: Report) -> None:
     if report.rps and chosen and chosen.capacity:
         replicas = -(-report.rps // chosen.capacity)
         console.echo(
-            f"{report.rps:g}/s need {replicas:.0f} of it; trb plan has headroom, lost replicas and cost"
+            f"{report.rps:g} requests/s need {replicas:.0f} replicas of it, if they come evenly; "
+            "trb plan adds a reserve, the cost, and bursts"
         )
     overheads = [trial.overhead for trial in report.trials]
     if overheads:
         mean = sum(overheads) / len(overheads)
         console.echo(
-            f"beside measuring a trial took {mean:.1f} s in the mean, at most {max(overheads):.1f} s"
+            f"loading models and starting clients took {mean:.1f} s a trial, at most {max(overheads):.1f} s"
         )
     for note in report.notes:
         console.note(note)
@@ -260,8 +262,8 @@ def _matrix(live: Live, options: TuneOptions, *, as_json: bool) -> int:
     if as_json:
         console.echo(json.dumps([vars(row) for row in rows], indent=1))
         return _held(rows)
-    numbers = ["instances", "requests/min", f"{slo.percentile} ms"]
-    console.echo(f"requests a minute with {slo}")
+    numbers = ["instances", "requests\na minute", f"{slo.percentile} ms\nat that rate"]
+    console.echo(f"requests a minute with {slo}; db: dynamic batching, ig: several instances")
     console.table(
         ["endpoint", "configuration", "dynamic batching", *numbers, "limited by"],
         [

@@ -19,7 +19,8 @@ from triton_repo_builder.measure.optimize.samples import SampleSet
 from triton_repo_builder.measure.optimize.search import Judged, Progress
 from triton_repo_builder.measure.optimize.speed import Speed
 from triton_repo_builder.measure.options import OptimizeOptions
-from triton_repo_builder.model.graph import isolated, memory, prune, weights
+from triton_repo_builder.model.graph import isolated, memory, prune, stored_weights, weights
+from triton_repo_builder.model.read import skeleton
 from triton_repo_builder.model.read.options import BuildOptions
 from triton_repo_builder.model.read.signature import DIFFERENCE, PER_ROW, RECIPE
 from triton_repo_builder.model.read.source import Source
@@ -109,7 +110,7 @@ def optimize(
     zeros = prune.find(source.skeleton) if not (settings.steps or settings.recipe) else prune.ZeroParts()
     first = (RecipeStep(name=recipe.PRUNE),) if zeros.any else ()
     for number, step in enumerate((*first, *planned)):
-        base = before
+        base = _with_float_weights(before, folder) if step.name == recipe.INT8 else before
 
         def judge(step: RecipeStep, base: Source = base, number: int = number) -> Judged:
             changed = make(step, base, f"{number}-{step.name}-{step.how}-{len(step.excluded)}.onnx")
@@ -149,6 +150,9 @@ def optimize(
             # Not the file under way, which is gone when somebody reads this.
             error.where = error.where.replace(str(base.path), str(source.path))
             raise
+        if base is not before:
+            for file in base.weights:
+                file.unlink()
         before = samples.source_of(source, judged.path)
         done.append(judged.step)
         lines.append(
@@ -176,6 +180,14 @@ def optimize(
         labelled=examples.count if examples else 0,
         zeros=zeros,
     )
+
+
+def _with_float_weights(source: Source, folder: Path) -> Source:
+    """The model with float constants for weights that it stores as integers: what quantisers take."""
+    path = folder / "floats.onnx"
+    if not stored_weights.fold(skeleton.read(source.path), path):
+        return source
+    return samples.source_of(source, path)
 
 
 def _release(*sources: Source) -> None:

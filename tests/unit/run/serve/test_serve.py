@@ -22,6 +22,7 @@ import pytest
 
 from triton_repo_builder import repository
 from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.cli.serve import show_endpoints
 from triton_repo_builder.repository.interface import Endpoint, Tensor
 from triton_repo_builder.run import serve
 from triton_repo_builder.run.codegen import snippets
@@ -29,7 +30,7 @@ from triton_repo_builder.run.options import ServeOptions
 from triton_repo_builder.run.serve.background import registry
 from triton_repo_builder.run.serve.embedded import engine, install, supervisor
 from triton_repo_builder.run.serve.engine import Failure
-from triton_repo_builder.run.serve.loading import failure_causes, select, start
+from triton_repo_builder.run.serve.loading import failure_causes, load_unload, select, start
 from triton_repo_builder.run.serve.processes import ports, proc, stubs
 
 PYTHON = 'backend: "python"\n'
@@ -401,6 +402,28 @@ def test_curl_line_of_the_shortest_telling_golden_case(
     assert body_of(snippets.usage(url, "m", tmp_path).curl)["inputs"][0]["data"] == ["hello"]
 
 
+def test_texts_are_shown_one_and_many(
+    answers: tuple[str, dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url, canned = answers
+    outputs = [tensor("Y", "FP32", -1, 2)]
+    canned["/v2/models/m"] = (200, {"inputs": [tensor("T", "BYTES", -1, 1)], "outputs": outputs})
+    canned["/v2/models/m/config"] = (200, {"max_batch_size": 8})
+    usage = snippets.usage(url, "m", tmp_path)
+    assert body_of(usage.generate) == {"T": "hello"}
+    assert body_of(usage.curl)["inputs"][0]["data"] == ["hello", "hello"]
+    show_endpoints([usage.to_json()])
+    lines = capsys.readouterr().out.splitlines()[-4:]
+    assert lines[0::2] == [
+        "# m, one text (the answers to several would be one flat list, without a shape):",
+        "# m, 1 to 8 texts in a request:",
+    ]
+    assert lines[1::2] == [usage.generate, usage.curl]
+    # As an older trb wrote it to its state file.
+    show_endpoints([{**usage.to_json(), "titles": {}}])
+    assert capsys.readouterr().out.splitlines()[-1] == usage.curl
+
+
 def test_endpoints_that_curl_cannot_call_say_why(answers: tuple[str, dict[str, Any]], tmp_path: Path) -> None:
     url, canned = answers
     canned["/v2/models/m"] = (200, {"inputs": [tensor("H", "FP16", 1)], "outputs": []})
@@ -584,6 +607,28 @@ def entry(name: str, pid: int, born: str, where: str = "/r") -> registry.Backgro
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     return registry.folder()
+
+
+def test_the_address_of_a_repositorys_server(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands = {
+        1: ["/opt/tritonserver", f"--model-repository={tmp_path / 'a'}", "--http-port=81"],
+        2: ["/opt/tritonserver", "--model-store", str(tmp_path / "b")],
+        3: ["/bin/cat", f"--model-repository={tmp_path / 'c'}"],
+        4: ["/opt/tritonserver", "--model-repository=s3://bucket"],
+        5: [],
+    }
+    monkeypatch.setattr(proc, "pids", lambda: iter(commands))
+    monkeypatch.setattr(proc, "arguments", commands.__getitem__)
+    monkeypatch.setattr(proc, "path", lambda pid, named: Path(named))
+    found = {name: load_unload.address(tmp_path / "x" / ".." / name) for name in "abc"}
+    assert found == {"a": "http://127.0.0.1:81", "b": "http://127.0.0.1:8000", "c": ""}
+    detached = entry("a", os.getpid(), proc.start_time(os.getpid()), str(tmp_path))
+    registry.write(folder / "a.json", detached)
+    assert load_unload.address(tmp_path / "a") == "h"
+    monkeypatch.setenv("XDG_STATE_HOME", "/dev/null")
+    assert load_unload.address(tmp_path / "a") == "http://127.0.0.1:81"
 
 
 def test_state_of_live_servers_stays_and_of_others_goes(folder: Path) -> None:
