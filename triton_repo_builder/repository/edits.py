@@ -12,7 +12,7 @@ CONTEXT = 3
 """Unchanged lines around a change, as in ``diff -u``."""
 FUZZ = 2
 """Outer lines of context that may differ if the rest occurs only once, as in ``patch``."""
-_HUNK = re.compile(r"^@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@$")
+_HUNK = re.compile(r"^@@ -(\d{1,9})(?:,\d+)? \+(\d{1,9})(?:,\d+)? @@$")
 _PARAMETER = re.compile(r'^parameters \{ key: "trb\.[^"]*"')
 
 
@@ -120,6 +120,8 @@ def reverted(diff: Sequence[str], text: bytes) -> bytes:
 def _hunks(diff: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
     """Each hunk's first line in the old text, and its lines."""
     starts = [index for index, line in enumerate(diff) if _HUNK.match(line)]
+    if diff and starts[:1] != [0]:
+        raise Conflict(diff)
     for index, end in zip(starts, (*starts, len(diff))[1:], strict=True):
         match = _HUNK.match(diff[index])
         assert match is not None

@@ -81,7 +81,16 @@ def test_a_place_that_is_not_the_only_one_is_a_conflict() -> None:
         edits.applied(lines, once + b"\n" + once)
 
 
-@pytest.mark.parametrize("lines", [["@@ -1 +1 @@", " a"], ["@@ -1 +1 @@"], ["@@ -9,2 +9,2 @@", "-a", "+b"]])
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["@@ -1 +1 @@", " a"],
+        ["@@ -1 +1 @@"],
+        ["@@ -9,2 +9,2 @@", "-a", "+b"],
+        ["-b"],
+        [f"@@ -{'1' * 5000} +1 @@", "-b"],
+    ],
+)
 def test_a_damaged_diff_is_a_conflict(lines: list[str]) -> None:
     with pytest.raises(Conflict):
         edits.applied(lines, b"b")
