@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import tiny
 import two_versions
 
 from tests.support.cli import call, trb
@@ -88,3 +92,36 @@ def test_without_git_nothing_is_remembered(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("PATH", str(tmp_path))
     assert earlier.content(tmp_path, "a/config.pbtxt", b"".__eq__) is None
     assert earlier.user(tmp_path) == "jo"
+
+
+KILLED = """
+import os, signal, sys
+from triton_repo_builder.base import files
+write = files.write
+def killed(file, content, **options):
+    if file.name == "manifest.json":
+        os.kill(os.getpid(), signal.SIGKILL)
+    write(file, content, **options)
+files.write = killed
+from triton_repo_builder.cli import main
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.slow
+def test_what_a_killed_accept_left_is_undone_by_the_next(tmp_path: Path) -> None:
+    folder = tiny.classifier(tmp_path / "sentiment")
+    repo = tmp_path / "model_repository"
+    trb("build", "--model", folder, "--output", repo, "--no-golden")
+    edit(repo, "count: 2", "count: 3")
+    before = tiny.tree(repo)
+    argv = [sys.executable, "-c", KILLED, "accept", str(repo), "--why", "three were faster"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert {path for path, digest in tiny.tree(repo).items() if before.get(path) != digest} == {
+        "sentiment/config.pbtxt"
+    }
+    done = call("accept", repo, "--why", "three were faster")
+    assert done.returncode == 0
+    assert "a trb that was killed had left the repository half changed" in done.stderr
+    assert call("check", repo).returncode == 0
