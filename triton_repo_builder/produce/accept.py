@@ -78,7 +78,8 @@ def prepare(root: Path, names: Sequence[str], approval: Approval, recover: Recov
     chosen = _chosen(root, names, recorded, altered)
     groups = _groups(recorded, altered, chosen, root)
     _refuse_errors(root, [places[0] for places in groups])
-    hand_edits = tuple(_hand_edit(root, recorded, places, altered, approval, recover) for places in groups)
+    edited = _Edited(root=root, recorded=recorded, altered=frozenset(altered), recover=recover)
+    hand_edits = tuple(_hand_edit(edited, places, approval) for places in groups)
     contents, after = _contents(root, recorded, hand_edits)
     return Acceptance(root=root, edits=hand_edits, contents={**contents, MANIFEST: after.to_text().encode()})
 
@@ -151,15 +152,19 @@ def _refuse_errors(root: Path, places: Sequence[Place]) -> None:
         )
 
 
-def _hand_edit(
-    root: Path,
-    recorded: Manifest,
-    group: tuple[Place, ...],
-    altered: Collection[str],
-    approval: Approval,
-    recover: Recover,
-) -> HandEdit:
-    places = tuple(place for place in group if place.path in altered)
+@dataclass(frozen=True, kw_only=True)
+class _Edited:
+    """A repository with edited files."""
+
+    root: Path
+    recorded: Manifest
+    altered: frozenset[str]
+    recover: Recover
+
+
+def _hand_edit(edited: _Edited, group: tuple[Place, ...], approval: Approval) -> HandEdit:
+    root, recorded = edited.root, edited.recorded
+    places = tuple(place for place in group if place.path in edited.altered)
     place = places[0]
     _refuse_unfit(root, recorded, place)
     try:
@@ -173,7 +178,7 @@ def _hand_edit(
             "give both the same content, or put one of them back",
         )
     for each in places:
-        if each.placed(data) != content_of(root, each):
+        if each.placed(data) != _unsealed(root, each):
             message = "sets version_policy or model_version, which trb sets itself beside other versions"
             raise _refusal(
                 root / each.path, message, f"{BACK}; trb promote changes the version that is served"
@@ -181,7 +186,7 @@ def _hand_edit(
     _refuse_interface(root, recorded, place, data)
     before = place.entry.edits.get(place.canonical)
     built = before.built if before else recorded.files[place.path].sha256
-    base = _base(root, recorded, group, altered, recover)
+    base = _base(edited, group)
     if base == data:
         return HandEdit(places=places, data=data, edit=None)
     approvals = (*(before.approvals if before else ()), approval)
@@ -189,7 +194,7 @@ def _hand_edit(
     return HandEdit(places=places, data=data, edit=edit)
 
 
-def content_of(root: Path, place: Place) -> bytes:
+def _unsealed(root: Path, place: Place) -> bytes:
     """A file without content digest."""
     data = files.read(root / place.path)
     return content.unsealed(data) if place.path.endswith(f"/{CONFIG}") else data
@@ -233,12 +238,10 @@ def _refuse_interface(root: Path, recorded: Manifest, place: Place, data: bytes)
                 raise _refusal(root / place.path, message, BACK)
 
 
-def _base(
-    root: Path, recorded: Manifest, group: tuple[Place, ...], altered: Collection[str], recover: Recover
-) -> bytes | None:
+def _base(edited: _Edited, group: tuple[Place, ...]) -> bytes | None:
     """The content as ``trb`` built it, rendered; None if it cannot be recovered."""
     before = group[0].entry.edits.get(group[0].canonical)
-    for place, data in _earlier(root, recorded, group, altered, recover):
+    for place, data in _earlier(edited, group):
         if before is None:
             return place.rendered(data)
         if before.diff is not None:
@@ -246,18 +249,17 @@ def _base(
                 return edits.reverted(before.diff, place.rendered(data))
             except Conflict:
                 continue
-    built = recover(group[0].path, _is_recorded(group[0], before.built)) if before else None
+    built = edited.recover(group[0].path, _is_recorded(group[0], before.built)) if before else None
     return None if built is None else group[0].rendered(built)
 
 
-def _earlier(
-    root: Path, recorded: Manifest, group: tuple[Place, ...], altered: Collection[str], recover: Recover
-) -> Iterator[tuple[Place, bytes]]:
+def _earlier(edited: _Edited, group: tuple[Place, ...]) -> Iterator[tuple[Place, bytes]]:
     """The recorded content: of a copy that nobody edited, or recovered."""
     for place in group:
-        if place.path not in altered:
-            yield place, files.read(root / place.path)
-        elif data := recover(place.path, _is_recorded(place, recorded.files[place.path].sha256)):
+        record = edited.recorded.files[place.path]
+        if place.path not in edited.altered:
+            yield place, files.read(edited.root / place.path)
+        elif data := edited.recover(place.path, _is_recorded(place, record.sha256)):
             yield place, data
 
 
