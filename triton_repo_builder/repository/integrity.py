@@ -127,7 +127,8 @@ def not_as_built(damage: Sequence[NotAsBuilt], where: str) -> TrbError:
         Code.DIGEST_MISMATCH,
         f"not as it was built: {listed(damage)}",
         where=where,
-        remedy="restore what is altered (git checkout, trb fetch), or build the endpoint again",
+        remedy="record an edit of your own with trb accept; else restore what is altered (git checkout, trb "
+        "fetch), or build the endpoint again",
     )
 
 
