@@ -76,7 +76,7 @@ def _sidecars(case: Path) -> None:
     from triton_repo_builder.model.read.options import BuildOptions
 
     path = case / _TOUCHED["folder"] / "model.onnx"
-    described = source.describe(*_graph(path), path, source.Given())
+    described = source.describe(*_graph(path), path, source.SourceOverrides())
     tokenizer.max_length(path.parent)
     tokenizer.table_of_positions(described.config)
     module, _ = tasks.choose(described, None)

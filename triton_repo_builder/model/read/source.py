@@ -14,6 +14,7 @@ from triton_repo_builder import repository
 from triton_repo_builder.base import containment, files
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.files import Checksum, File
+from triton_repo_builder.base.text import some
 from triton_repo_builder.model.read import (
     foreign,
     image_processor,
@@ -45,7 +46,7 @@ WHILE = 32 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Given:
+class SourceOverrides:
     """Files and inputs that the user names; for None and empty, the files beside the model count."""
 
     file: str | None = None
@@ -62,9 +63,9 @@ class Given:
     """(graph's name, value) of inputs that no request gives."""
 
     @staticmethod
-    def of(options: BuildOptions) -> Given:
+    def of(options: BuildOptions) -> SourceOverrides:
         """The files and inputs named by the options of a build."""
-        return Given(
+        return SourceOverrides(
             file=options.file,
             original=options.from_model,
             tokenizer=options.tokenizer,
@@ -162,7 +163,7 @@ class Source:
         return (*chosen, *named, *((plain,) if listed else ()))
 
 
-def describe(graph: Skeleton, signature: ModelSignature, model: Path, overrides: Given) -> Source:
+def describe(graph: Skeleton, signature: ModelSignature, model: Path, overrides: SourceOverrides) -> Source:
     """The model with the tokenizer, preprocessor and config.json that belong to it. Raises ``TrbError``."""
     path, original = graph.path, overrides.original
     if overrides.tokenizer:
@@ -221,7 +222,7 @@ def _check_original(folder: Path, config: Mapping[str, Any]) -> None:
             )
 
 
-def _check_tokenizer(original: Path, exported: Path, overrides: Given) -> None:
+def _check_tokenizer(original: Path, exported: Path, overrides: SourceOverrides) -> None:
     """``TrbError`` if the original's tokenizer gives other ids than the export's own."""
     theirs, ours = tokenizer.find(original), tokenizer.find(exported)
     if overrides.tokenizer or theirs is None or ours is None or {theirs.name, ours.name} != {tokenizer.FILE}:
@@ -319,8 +320,7 @@ def _every(folder: Path) -> list[Path]:
 
 
 def _listed(candidates: Sequence[Path], folder: Path) -> str:
-    rest = f" and {len(candidates) - LISTED} more" if len(candidates) > LISTED else ""
-    return ", ".join(str(file.relative_to(folder)) for file in candidates[:LISTED]) + rest
+    return some([file.relative_to(folder) for file in candidates], LISTED)
 
 
 def _others(model: Path, taken: Path) -> tuple[str, ...]:
