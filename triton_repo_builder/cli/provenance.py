@@ -105,6 +105,7 @@ def _print(chain: tuple[Link, ...]) -> None:
             ("source run", facts.source_run),
             ("data set", facts.dataset_id),
             *((f"label {key}", value) for key, value in facts.labels),
+            *(("edited", f"{path}: {edit}") for path, edit in sorted(facts.edits.items())),
             ("built by", facts.trb_version and f"trb {facts.trb_version}"),
             ("git commit", link.commit),
             ("altered", some(link.altered, 5)),

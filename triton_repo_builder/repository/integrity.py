@@ -128,5 +128,6 @@ def not_as_built(damage: Sequence[NotAsBuilt], where: str) -> TrbError:
         Code.DIGEST_MISMATCH,
         f"not as it was built: {some(damage, 5)}",
         where=where,
-        remedy="restore what is altered (git checkout, trb fetch), or build the endpoint again",
+        remedy="record an edit of your own with trb accept; else restore what is altered (git checkout, trb "
+        "fetch), or build the endpoint again",
     )

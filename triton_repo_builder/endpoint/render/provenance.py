@@ -80,7 +80,7 @@ def _companion_files(source: Source, kind: Kind) -> tuple[Path, ...]:
     if kind in (Kind.TEXT, Kind.IMAGE_AND_TEXT) and source.tokenizer:
         slow = source.tokenizer.name in slow_tokenizer.VOCABULARIES
         files += slow_tokenizer.sources(source.tokenizer) if slow else (source.tokenizer,)
-    return files
+    return (*files, source.labels) if source.labels else files
 
 
 def _tensor(model: ModelPlan, tensor: TensorPlan) -> Tensor:

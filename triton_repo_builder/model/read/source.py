@@ -18,6 +18,7 @@ from triton_repo_builder.base.text import some
 from triton_repo_builder.model.read import (
     foreign,
     image_processor,
+    label_file,
     timm_config,
     tokenizer,
     tokenizer_template,
@@ -54,6 +55,8 @@ class SourceOverrides:
     """The folder of the model that was exported, for files that the export has not."""
     tokenizer: Path | None = None
     preprocessor: Path | None = None
+    labels: Path | None = None
+    """The file with the names of a classifier's labels."""
     inputs: tuple[tuple[str, str], ...] = ()
     """(usual name, graph's name) of inputs."""
     constants: tuple[tuple[str, str], ...] = ()
@@ -67,6 +70,7 @@ class SourceOverrides:
             original=options.from_model,
             tokenizer=options.tokenizer,
             preprocessor=options.preprocessor,
+            labels=options.labels,
             inputs=options.input,
             constants=options.constant,
         )
@@ -85,6 +89,8 @@ class Source:
     """The tokenizer.json found or given."""
     preprocessor: Path | None = None
     """The preprocessor_config.json found or given: how images are made ready."""
+    labels: Path | None = None
+    """The file that names the labels, if given; ``config`` has them as its ``id2label``."""
     original: Path | None = None
     """The folder of the model that was exported, if given."""
     others: tuple[str, ...] = ()
@@ -168,6 +174,8 @@ def describe(graph: Skeleton, signature: ModelSignature, model: Path, overrides:
     config = tokenizer.settings(path.parent, "config.json") or tokenizer.settings(folder, "config.json")
     _check_config(path.parent / "config.json", config)
     config = timm_config.described(config)
+    if overrides.labels:
+        config = {**config, "id2label": label_file.read(overrides.labels, signature)}
     if original:
         _check_original(original, config)
         _check_tokenizer(original, path.parent, overrides)
@@ -177,6 +185,7 @@ def describe(graph: Skeleton, signature: ModelSignature, model: Path, overrides:
         config=config,
         tokenizer=file,
         preprocessor=image_processor.find(path, overrides.preprocessor, original),
+        labels=overrides.labels,
         original=original,
         others=() if overrides.file else _others(model, path),
     )

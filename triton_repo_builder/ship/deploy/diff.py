@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from triton_repo_builder.base.files import DAMAGED
 from triton_repo_builder.base.text import counted, some
 from triton_repo_builder.repository.config import ModelConfig
+from triton_repo_builder.repository.edits import Edit
 from triton_repo_builder.repository.interface import Tensor
 from triton_repo_builder.ship.deploy.snapshot import Snapshot
 
@@ -211,6 +212,16 @@ def _origin(old: Snapshot, new: Snapshot) -> Iterator[tuple[str, str, str]]:
     ):
         if before != after:
             yield ORIGIN, about, f"{_word(before)} → {_word(after)}"
+    edits, edited = (_edits(each) for each in (old, new))
+    for path in sorted({*edits, *edited}):
+        if edits.get(path) != edited.get(path):
+            yield ORIGIN, "edited", f"{path}: {edited.get(path) or 'no longer, before: ' + str(edits[path])}"
+
+
+def _edits(snapshot: Snapshot) -> dict[str, Edit]:
+    """Accepted hand edits, by paths without the version's number."""
+    edits = snapshot.origin.edits.items()
+    return {path.replace(f"/{snapshot.version}/", "/"): replace(edit, built="") for path, edit in edits}
 
 
 def _keys(old: Snapshot, new: Snapshot) -> list[str]:

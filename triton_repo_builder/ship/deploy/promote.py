@@ -115,7 +115,9 @@ def _check(move: Move, force: bool) -> tuple[NotAsBuilt, ...]:
     edited = tuple(file for file in integrity.altered(move.root, replaced) if not file.missing)
     if edited and not force:
         raise ownership.edited_error(
-            [file.path for file in edited], move.root, "keep your edit elsewhere, or replace it with --force"
+            [file.path for file in edited],
+            move.root,
+            "record the edit with trb accept, or replace it with --force",
         )
     return (*altered, *edited)
 
@@ -129,8 +131,8 @@ def _refuse_damage(
             Code.PROMOTE_FAILED,
             f"version {version} is not as it was built: {some(differences, 5)}",
             where=f"{root}: {name}",
-            remedy="restore the file (git checkout, trb fetch), build the version again, or accept that with "
-            "--force",
+            remedy="record an edit of your own with trb accept; else restore the file (git checkout, trb "
+            "fetch), build the version again, or let it pass with --force",
         )
     return differences
 

@@ -156,7 +156,7 @@ class Transition:
         ]
         in_the_way = [path for path in foreign if path in target and path.split("/")[0] in models]
         if (edited or in_the_way) and not self.options.force:
-            remedy = "keep your edit elsewhere, or replace it with --force"
+            remedy = "record the edit with trb accept, or keep it elsewhere; --force replaces it"
             raise ownership.edited_error(edited, self.root, remedy, foreign=in_the_way)
         return tuple(path for path in foreign if path not in in_the_way)
 

@@ -13,6 +13,7 @@ import shlex
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -246,6 +247,20 @@ def test_a_known_fault_of_tritonserver_is_named() -> None:
     thrown = "terminate called after throwing an instance of 'boost::interprocess::lock_exception'\n"
     assert "server issue 8882" in failure_causes.death_remedy(f"{thrown}Signal (6) received.\n")
     assert failure_causes.death_remedy("Signal (6) received.\n") == ""
+
+
+def test_pointers_of_git_lfs_are_named_before_a_server_starts(tmp_path: Path) -> None:
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n"
+    for name in ("one", "two"):
+        model(tmp_path, name, PYTHON, "1/model.py", "1/weights.bin", "2/model.py")
+    (tmp_path / "one" / "1" / "weights.bin").write_text(pointer)  # only version 2 is served
+    (tmp_path / "two" / "2" / "model.py").write_text(pointer)
+    start.read(tmp_path, ServeOptions(models=("one",)), lambda text: None)
+    with pytest.raises(TrbError) as error:
+        start.read(tmp_path, ServeOptions(), lambda text: None)
+    assert error.value.code is Code.LFS_POINTER
+    assert error.value.message.endswith(": two/2/model.py")
+    assert "git lfs pull" in error.value.remedy
 
 
 # --- endpoints and curl
@@ -650,6 +665,8 @@ def test_which_server_is_meant() -> None:
     assert registry.select((a, b), "a") == a
     assert registry.select((a, b), "12") == b
     assert registry.select((a, b, c), "/other/b") == c
+    second = replace(a, name="a-2", pid=14)
+    assert registry.select((a, second), "a-2") == second
     for servers, wanted, code, words in [
         ((), None, Code.NOT_RUNNING, "trb serve --detach"),
         ((a, b), None, Code.USAGE, "a (11), b (12)"),
@@ -660,6 +677,56 @@ def test_which_server_is_meant() -> None:
             registry.select(servers, wanted)
         assert error.value.code == code
         assert words in error.value.remedy
+
+
+def test_a_server_gets_a_free_name(folder: Path) -> None:
+    mine = entry("repo", os.getpid(), proc.start_time(os.getpid()))
+    registry.write(folder / "died.json", entry("repo", 2**22 + 1, "1"))
+    for name in ("a", "b", "c"):
+        registry.add(folder / f"{name}.json", mine)
+    registry.add(folder / "d.json", mine, "named")
+    names = [str(json.loads((folder / f"{name}.json").read_text())["name"]) for name in "abcd"]
+    assert names == ["repo", "repo-2", "repo-3", "named"]
+    assert (folder / "died.json").exists(), "trb status has not yet said how that one ended"
+
+
+def test_of_two_servers_of_a_folder_the_name_says_which(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first, elsewhere = entry("repo", 11, "", str(tmp_path)), entry("repo", 12, "")
+    second, other = replace(first, name="repo-2", pid=13), replace(elsewhere, name="other")
+    assert registry.select((first, second), "repo") == first
+    with pytest.raises(TrbError, match="2 servers match"):  # the path of one, the name of another
+        registry.select((second, elsewhere), "repo")
+    assert registry.select((second, other), "repo") == second
+
+
+def test_two_servers_cannot_have_the_same_name(folder: Path) -> None:
+    mine = entry("repo", os.getpid(), proc.start_time(os.getpid()))
+    registry.add(folder / "a.json", mine, "mini")
+    registry.check_free("repo")
+    with pytest.raises(TrbError) as error:
+        registry.add(folder / "b.json", mine, "mini")
+    assert error.value.code == Code.USAGE
+    assert "trb stop mini" in error.value.remedy
+    assert not (folder / "b.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "valid"),
+    [
+        ("mini-2", True),
+        ("7b", True),
+        ("größe.x", True),
+        ("42", False),
+        ("-x", False),
+        ("a b", False),
+        ("a/b", False),
+    ],
+)
+def test_a_name_is_neither_a_process_id_nor_an_option(name: str, valid: bool) -> None:
+    assert bool(registry.NAME.fullmatch(name)) is valid
 
 
 def test_stubs_of_a_server_that_reads_a_bucket_are_told_apart_by_instance(

@@ -124,9 +124,8 @@ def address(folder: Path) -> str:
     """HTTP address of a server on this machine that runs this repository; empty if none does."""
     resolved = folder.resolve()
     with suppress(TrbError):  # without a folder of states no server is in the background
-        # Not swept: trb status is to say which servers ended.
-        for entry in map(registry.read, registry.folder().glob("*.json")):
-            if entry and "://" not in entry.repository and Path(entry.repository).resolve() == resolved:
+        for entry in registry.unswept():
+            if "://" not in entry.repository and Path(entry.repository).resolve() == resolved:
                 return entry.urls["http"]
     for pid in proc.pids():
         argv = proc.arguments(pid)
