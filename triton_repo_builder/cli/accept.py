@@ -128,7 +128,9 @@ def _print(acceptance: Acceptance, approval: Approval, *, written: bool) -> None
         _print_edit(each)
     number = counted(len(acceptance.edits), "edit")
     if written:
-        console.echo(f"{root}: accepted {number} by {approval.by}, which trb build keeps")
+        kept = all(each.edit is None or each.edit.diff is not None for each in acceptance.edits)
+        after = "which trb build keeps" if kept else "of which trb build cannot keep those without a diff"
+        console.echo(f"{root}: accepted {number} by {approval.by}, {after}")
     else:
         console.echo(f"{root}: dry run, {number} to accept; nothing was recorded")
 
@@ -139,8 +141,8 @@ def _print_edit(edited: HandEdit) -> None:
         return
     if edited.edit.diff is None:
         console.note(
-            f"{edited.path}: what trb built cannot be shown: it is not text, or neither in git nor rendered "
-            "again (--model PATH). A later build keeps the edit only if it writes the same file as before"
+            f"{edited.path}: what trb built is not in git, so a later build has no diff to apply; to "
+            "have one, name the model that it was built from: trb accept … --model PATH (also later)"
         )
         return
     console.echo(f"--- {edited.path} (as trb built it)\n+++ {edited.path}")

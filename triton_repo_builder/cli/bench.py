@@ -167,7 +167,10 @@ def _run(
     repository: Repository | None, address: Address, engine: engines.EngineOptions, options: BenchOptions
 ) -> BenchReport:
     from triton_repo_builder.measure import bench
+    from triton_repo_builder.measure.tune import live
 
+    if repository is not None and address.url is None:  # a server takes a while to start
+        live.needed(repository, options.endpoint, ())
     with (
         engines.reached(repository, address, engine) as (urls, pid),
         console.progress() as progress,

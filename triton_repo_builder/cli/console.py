@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 Unit = Literal["stages", "items", "bytes"]
 Advance = Callable[[str, int, int], None]
 """Receives the current step, the amount done and the total."""
+GAP = 3
+"""Columns between two cells of a table."""
+READABLE = 24
+"""Columns that a text in a table needs, if it has so many: narrower, its lines break too often."""
 PIPE_WIDTH = 160
 """Columns of piped output, so that no table breaks its lines for a program."""
 
@@ -122,17 +127,41 @@ def table(
     right: Collection[str] = (),
     whole: Collection[str] = (),
 ) -> None:
-    """Print a table on stdout: ``right`` columns hold numbers, ``whole`` ones never break their lines."""
+    """Print a table on stdout: ``right`` columns hold numbers, ``whole`` ones never break their lines.
+
+    Where the terminal is too narrow for that, each row is a paragraph of its own.
+    """
     from rich import box
     from rich.table import Table
 
+    listed = [[cell(value) if isinstance(value, str) else value for value in row] for row in rows]
+    longest = [max((len(row[place].plain) for row in listed), default=0) for place in range(len(columns))]
+    fixed = {*right, *whole}
+    narrow = [
+        max(map(len, name.split() or [""]), default=0) if name in right else len(name) for name in columns
+    ]
+    least = [
+        max(needed, cells if name in fixed else min(cells, READABLE))
+        for name, needed, cells in zip(columns, narrow, longest, strict=True)
+    ]
+    to = output()
+    if sum(least) + GAP * len(columns) > to.width:
+        for row in listed:
+            echo(row[0].plain)
+            words = [
+                f"{name} {each.plain}".strip() for name, each in zip(columns, row, strict=True) if each.plain
+            ]
+            echo(textwrap.fill(", ".join(words[1:]), to.width, initial_indent="  ", subsequent_indent="  "))
+        return
+    is_wide = sum(map(max, longest, map(len, columns))) + GAP * len(columns) <= to.width
     shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in columns:
+    for name, size in zip(columns, least, strict=True):
         justify: Literal["left", "right"] = "right" if name in right else "left"
-        shown.add_column(name, justify=justify, no_wrap=name in whole, overflow="fold")
-    for row in rows:
-        shown.add_row(*(cell(value) if isinstance(value, str) else value for value in row))
-    output().print(shown)
+        header = name if is_wide or name not in right else "\n".join(textwrap.wrap(name, size))
+        shown.add_column(header, justify=justify, no_wrap=name in fixed, overflow="fold")
+    for row in listed:
+        shown.add_row(*row)
+    to.print(shown)
 
 
 def line(text: str, *, err: bool = True) -> None:

@@ -63,6 +63,17 @@ def _rollback_note(move: Move) -> str:
     return f"is one 'trb rollback {move.name}' away"
 
 
+def _switch_note(name: str, repo: Path, version: int) -> str:
+    """How a running server takes up the version: the command for one on this machine that runs ``repo``."""
+    from triton_repo_builder.run.serve.loading import load_unload
+
+    note = "a running server keeps its version until it is restarted"
+    if url := load_unload.address(repo):
+        place = "" if repo == DEFAULT_REPOSITORY else f" {repo}"
+        note += f", or now: trb promote {name}{place} --version {version} --url {url}"
+    return note
+
+
 @click.command("promote", cls=declared.TopicCommand)
 @click.argument("name")
 @click.argument("repo", type=Place(), default=DEFAULT_REPOSITORY)
@@ -121,7 +132,7 @@ def run(
     if move is None:
         server = url if settled else None
         served = {"endpoint": name, "version": version, "changed": settled, "server": server}
-        restored = f"{url} serves version {version} of {name} again"
+        restored = f"{url} serves version {version} of {name}, as {repo} does"
         text = restored if settled else f"version {version} of {name} is already served"
         console.echo(json.dumps(served) if as_json else text)
         return
@@ -132,4 +143,4 @@ def run(
     servers = f"{url} and {repo} serve" if url else f"{repo} serves"
     console.echo(f"{servers} version {move.new} of {name}; version {move.old} {_rollback_note(move)}")
     if not url:
-        console.echo("a running server keeps its version until it is restarted")
+        console.echo(_switch_note(name, repo, move.new))

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 SHOWN = 8
 """Names in a cell of the table; --json has all."""
-GAP = 3
-"""Columns between two cells of a table."""
 
 
 @click.command("status")
@@ -75,7 +73,7 @@ def _row(server: Background, ready: bool, loaded: tuple[list[str], int]) -> dict
 def _show(rows: list[dict[str, str]]) -> None:
     """Print a table, or a few lines for each server if the terminal is too narrow: no address is broken."""
     widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in rows[0]}
-    if sum(widths.values()) + GAP * len(widths) <= console.output().width:
+    if sum(widths.values()) + console.GAP * len(widths) <= console.output().width:
         console.table(tuple(widths), [tuple(row.values()) for row in rows])
         return
     for row in rows:

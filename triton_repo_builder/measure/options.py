@@ -38,6 +38,8 @@ class Slo(Value):
         seconds = Seconds().parse(limit)
         if not seconds:
             raise InvalidValue("no answer comes within 0 ms")
+        if limit.strip()[-1].isdigit():
+            raise InvalidValue(f"'{text:.40}' has no unit", "write ms or s, as in p99=50ms")
         return Objective(percentile=percentile, ms=seconds * 1000)
 
 

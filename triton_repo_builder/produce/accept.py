@@ -75,6 +75,7 @@ def prepare(root: Path, names: Sequence[str], approval: Approval, recover: Recov
             remedy="name a repository that trb build wrote",
         )
     altered = {each.path for each in integrity.altered(root, recorded.files) if not each.missing}
+    altered |= _without_diff(recorded, recover)
     chosen = _chosen(root, names, recorded, altered)
     groups = _groups(recorded, altered, chosen, root)
     _refuse_errors(root, [places[0] for places in groups])
@@ -91,6 +92,18 @@ def write(acceptance: Acceptance) -> None:
     with undo.undoable(root, {path: {data} for path, data in changed.items()}):
         for path, data in changed.items():
             files.write(root / path, data)
+
+
+def _without_diff(recorded: Manifest, recover: Recover) -> set[str]:
+    """Edits that were accepted when what ``trb`` built could not be shown, and now it can."""
+    return {
+        place.path
+        for name in recorded.endpoints
+        for place in accepted.places(recorded, name)
+        if (edit := place.entry.edits.get(place.canonical)) is not None
+        and edit.diff is None
+        and recover(place.path, _is_recorded(place, edit.built)) is not None
+    }
 
 
 def _chosen(root: Path, names: Sequence[str], recorded: Manifest, altered: Collection[str]) -> set[str]:

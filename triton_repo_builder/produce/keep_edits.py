@@ -101,7 +101,7 @@ class _Keeper:
         """The accepted content. Raises ``TrbError`` EDITED_FILE if it was edited since."""
         record, file = self._recorded.files[place.path], self._output / place.path
         if not ownership.same(record, record, file):
-            raise ownership.edited_error([place.path], self._output, ownership.ACCEPT)
+            raise ownership.edited_error([place.path], self._output, ownership.accept_remedy(self._output))
         return files.read(file)
 
     def _sealed(self, stay: dict[str, Edit], notes: list[str]) -> Build:

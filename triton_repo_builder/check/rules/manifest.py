@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Iterator, Mapping
 
-from triton_repo_builder.base import files
+from triton_repo_builder.check.codes import CODES
 from triton_repo_builder.check.context import readable, report
 from triton_repo_builder.check.finding import Finding
 from triton_repo_builder.repository import (
@@ -35,12 +35,12 @@ def check(repository: Repository, only: Collection[str] | None = None) -> Iterat
     if repository.manifest is None:
         yield from _lost(repository)
         return
-    recorded, changed = repository.manifest.files, set[str]()
+    recorded = repository.manifest.files
     for name in (name for name in recorded if every or name.split("/")[0] in (only or ())):
-        altered = functools.partial(_altered, repository, recorded, name, changed)
+        altered = functools.partial(_altered, repository, recorded, name)
         yield from readable(repository.path / name, altered)
     yield from _sources(repository)
-    yield from _contents(repository, repository.manifest, changed)
+    yield from _contents(repository, repository.manifest)
     built = {name.split("/")[0] for name in recorded if "/" in name}
     for model in repository.models:
         if model.name not in built or not (every or model.name in (only or ())):
@@ -52,10 +52,8 @@ def check(repository: Repository, only: Collection[str] | None = None) -> Iterat
                 yield report("manifest-extra", str(present), "manifest.json does not list this file")
 
 
-def _altered(
-    repository: Repository, recorded: Mapping[str, FileRecord], path: str, changed: set[str]
-) -> Iterator[Finding]:
-    """One recorded file that is missing or differs; if it differs, it is added to ``changed``."""
+def _altered(repository: Repository, recorded: Mapping[str, FileRecord], path: str) -> Iterator[Finding]:
+    """One recorded file that is missing or differs."""
     where = str(repository.path / path)
     for altered in integrity.altered(repository.path, {path: recorded[path]}):
         if altered.missing:
@@ -63,8 +61,9 @@ def _altered(
             remedy = f"get it with: trb fetch {repository.path}" if recorded[path].url else ""
             yield report("manifest-missing", where, message, remedy=remedy)
         else:
-            changed.add(path)
-            yield report("manifest-changed", where, "changed since trb built it: its sha256 differs")
+            remedy = CODES["manifest-changed"].remedy.replace("trb accept", f"trb accept {repository.path}")
+            message = "changed since trb built it: its sha256 differs"
+            yield report("manifest-changed", where, message, remedy=remedy)
 
 
 def _lost(repository: Repository) -> Iterator[Finding]:
@@ -92,11 +91,10 @@ def _sources(repository: Repository) -> Iterator[Finding]:
                 yield report("manifest-sources", str(model.path / CONFIG), message)
 
 
-def _contents(repository: Repository, manifest: Manifest, changed: Collection[str]) -> Iterator[Finding]:
-    """Versions with different content digests in config.pbtxt, in the manifest, or of the files."""
+def _contents(repository: Repository, manifest: Manifest) -> Iterator[Finding]:
+    """Versions with different content digests in config.pbtxt, in the manifest, or of the recorded files.
 
-    def sha256(path: str) -> str:  # the other files agree with the manifest
-        return files.hash_file(repository.path / path) if path in changed else manifest.files[path].sha256
-
-    for disagreement in integrity.disagreements(repository.path, manifest, sha256):
+    A file that is not as recorded is a finding already.
+    """
+    for disagreement in integrity.disagreements(repository.path, manifest):
         yield report("manifest-content", str(repository.path / disagreement.path), str(disagreement))

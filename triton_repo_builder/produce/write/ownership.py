@@ -14,7 +14,6 @@ from triton_repo_builder.produce.write.built import BuiltEndpoint
 from triton_repo_builder.repository import Manifest
 from triton_repo_builder.repository.manifest import EndpointEntry, FileRecord, VersionEntry
 
-ACCEPT = "record the edit, which later builds keep: trb accept --why REASON; or replace it with --force"
 """Remedy for an edited file that a build would replace."""
 
 
@@ -52,7 +51,7 @@ def claim(
     current = present(output, sorted(owned))
     edited = _edited(build, recorded, current, output)
     if edited and not force:
-        raise edited_error(edited, output, ACCEPT)
+        raise edited_error(edited, output, accept_remedy(output))
     new = {file.path for file in build.files}
     kept = [
         path for path in current if path not in new and _keep(path, recorded, build.version, build.models)
@@ -66,6 +65,12 @@ def claim(
         edited=tuple(edited),
         notes=_replaced(build, before, kept, force),
     )
+
+
+def accept_remedy(output: Path) -> str:
+    """What to do about a hand edit."""
+    accept = f"trb accept {output} --why REASON"
+    return f"record the edit, which later builds keep: {accept}; or replace it with --force"
 
 
 def previous(output: Path) -> Manifest:

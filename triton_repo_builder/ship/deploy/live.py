@@ -71,9 +71,9 @@ def on_server(move: Move, urls: smoke.Urls, tell: Tell, *, preflight_first: bool
 
 
 def settle(root: Path, name: str, urls: smoke.Urls, tell: Tell) -> bool:
-    """Have the server serve the version that the repository serves; False if it does already.
+    """Have the server serve the version that the repository serves, proven; False if it does already.
 
-    A promotion that was killed may have left both versions loaded. Raises ``TrbError`` PROMOTE_FAILED.
+    Raises ``TrbError`` PROMOTE_FAILED.
     """
     server = LiveServer.at(urls)
     recorded = repository.read(root).manifest or Manifest()
@@ -94,19 +94,27 @@ def settle(root: Path, name: str, urls: smoke.Urls, tell: Tell) -> bool:
                 remedy=f"trb load {name}; or start the server again",
             )
         move = promote.between(root, recorded, name, max(others))
-        _settle(move, Engine(server, _InPlace(move), stages(move), _terms(move), tell))
+        engine = Engine(server, _InPlace(move), stages(move), _terms(move), tell)
+        _settle(move, engine)
+        engine.tell(f"smoke: version {move.old} as it is served now")
+        engine.prove(f"the server serves version {move.old}, as the repository does")
     except RequestFailed as error:
         raise TrbError(Code.SERVER_DIED, f"does not answer: {error}", where=urls.http) from None
     return True
 
 
 def _settle(move: Move, engine: Engine) -> None:
-    """Take back what a killed promotion left on the server: the repository is as before already."""
+    """Have the server load what the repository serves, and nothing else.
+
+    A promotion that was killed left more on the server; one without --url changed the repository alone.
+    """
     loaded = engine.server.loaded()
     if all(loaded.get(model, (move.old,)) == (move.old,) for model in move.models):
         return
+    numbers = sorted({number for model in move.models for number in loaded.get(model, ())})
+    listed = " and ".join(map(str, numbers))
     engine.tell(
-        f"the server has another version loaded than the repository serves: back to version {move.old}"
+        f"the server has loaded {listed}, the repository serves version {move.old}: loading that alone"
     )
     with promote.undoable(move, *_stand_in_configs(move).values()):
         engine.there = engine.stages[-1]

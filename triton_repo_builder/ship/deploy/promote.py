@@ -117,7 +117,7 @@ def _check(move: Move, force: bool) -> tuple[NotAsBuilt, ...]:
         raise ownership.edited_error(
             [file.path for file in edited],
             move.root,
-            "record the edit with trb accept, or replace it with --force",
+            ownership.accept_remedy(move.root),
         )
     return (*altered, *edited)
 
@@ -131,8 +131,8 @@ def _refuse_damage(
             Code.PROMOTE_FAILED,
             f"version {version} is not as it was built: {some(differences, 5)}",
             where=f"{root}: {name}",
-            remedy="record an edit of your own with trb accept; else restore the file (git checkout, trb "
-            "fetch), build the version again, or let it pass with --force",
+            remedy=f"record an edit of your own: trb accept {root} --why REASON; else restore the file (git "
+            "checkout, trb fetch), build the version again, or let it pass with --force",
         )
     return differences
 
