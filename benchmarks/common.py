@@ -41,7 +41,7 @@ EXPORTS = ROOT / ".cache" / "exports"
 MODELS = ("fp32", "int8")
 """all-MiniLM-L6-v2 pooled inside the exported graph, and that graph with dynamically quantised MatMuls.
 
-Not the sample of ``trb demo``: it only stores its weights as int8 and computes in float.
+Not the sample of ``trb demo`` (``demo``): it only stores its weights as int8 and computes in float.
 """
 FREE = serve.ServeOptions(http_port=0, grpc_port=0, metrics_port=0)
 FOREIGN = 0.15
@@ -57,6 +57,8 @@ def model(name: str) -> Path:
 
     ``classifier`` is that with a linear head (``classifier.py``), ``classifier_int8`` its plain int8 file.
     """
+    if name == "demo":
+        return samples.minilm_int8(ROOT / ".cache" / "minilm_demo")
     if name == "classifier":
         return classifier.make(model("plain"), ROOT / ".cache" / "minilm_classifier", corpus())
     if name == "classifier_int8":

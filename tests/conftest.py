@@ -11,6 +11,11 @@ from filelock import FileLock
 
 from tests.support import oci_registry
 from tests.support import zoo as shared
+from tests.support.triton_faults import (  # noqa: F401 (hooks)
+    pytest_configure,
+    pytest_runtest_protocol,
+    pytest_terminal_summary,
+)
 from triton_repo_builder.base import process, transfer
 from triton_repo_builder.run.demo import samples
 

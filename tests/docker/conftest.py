@@ -54,7 +54,7 @@ def slim(client: Any) -> str:
         unavailable(f"there is no image {BASE}; .ci/docker makes it, or: docker pull {BASE}")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(ROOT / ".cache"))
-        tag = container_image.build(container_image.Request(tag=SLIM, base=BASE)).tag
+        tag = container_image.build(container_image.ImageRequest(tag=SLIM, base=BASE)).tag
     assert not images_of(client)
     return tag
 

@@ -164,7 +164,7 @@ def test_a_step_that_outlives_its_build_is_ended(tmp_path: Path, client: Any, sl
 
 def test_two_builds_hold_the_same_files(client: Any, slim: str, wheels: Path) -> None:
     tag = "trb-test:again"
-    container_image.build(container_image.Request(tag=tag, base=BASE, wheels=wheels, cache=False))
+    container_image.build(container_image.ImageRequest(tag=tag, base=BASE, wheels=wheels, cache=False))
     try:
         assert content(client, slim) == content(client, tag)
     finally:

@@ -106,8 +106,8 @@ FAULTS: tuple[Fault, ...] = (
         area="write",
         what="Ctrl-C during the swap leaves the repository half replaced",
         file="repository/journal/swap.py",
-        old="    except BaseException:\n        change.undo()",
-        new="    except Exception:\n        change.undo()",
+        old="    except BaseException:\n        if (stage / record.NAME)",
+        new="    except Exception:\n        if (stage / record.NAME)",
         tests=(f"{UNIT}/repository/journal/test_swap.py::test_a_swap_is_undone_whichever_step_fails",),
     ),
     Fault(

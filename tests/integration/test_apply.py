@@ -24,7 +24,7 @@ from tests.support.raw_server import raw_server
 from tests.support.serve_repository import free_port, until
 from tests.support.servers import free
 from triton_repo_builder import repository
-from triton_repo_builder.base.errors import Code
+from triton_repo_builder.base.errors import Code, Exit
 from triton_repo_builder.repository import CONFIG
 from triton_repo_builder.run import serve as serve_module
 from triton_repo_builder.run.client import HttpClient
@@ -76,6 +76,15 @@ def golden(repo: Path) -> dict[str, Any]:
             scores = next(item for item in case["outputs"] if item["name"] == "scores")
             found[case["inputs"][0]["data"][0]] = np.array(scores["data"]).ravel()
     return found
+
+
+def fill(disk: Path) -> Path:
+    """A file that takes up all room of a file system."""
+    file = disk / "fill"
+    with file.open("wb", buffering=0) as stream, contextlib.suppress(OSError):
+        while stream.write(bytes(1 << 12)):
+            pass
+    return file
 
 
 def contents(root: Path) -> dict[str, bytes]:
@@ -187,15 +196,18 @@ def test_a_full_disk_and_a_server_that_ends_are_named(revisions: Path, tmp_path:
         root = Path(shutil.copytree(revisions / "one", disk / "served"))
         before = contents(root)
         with serve(root) as server:
-            with (disk / "fill").open("wb", buffering=0) as fill, contextlib.suppress(OSError):
-                while fill.write(bytes(1 << 16)):
-                    pass
+            full = fill(disk)
+            done = cli.call("apply", revisions / "two", *address(server), "--no-preflight")
+            assert (done.returncode, cli.kind(done.stderr)) == (Code.DISK_FULL.exit, Code.DISK_FULL)
+            assert str(root) in done.stderr and "the repository is unchanged" in done.stderr
+            assert apply(revisions / "two", server, "--dry-run")[0] == Exit.CHECKS
+            os.truncate(full, full.stat().st_size - (16 << 10))  # it can begin, and not end
             code, _, endpoints = apply(revisions / "two", server, "--no-preflight")
-            (disk / "fill").unlink()
+            full.unlink()
             failed = endpoints["sentiment"]["failed"]
             assert (code, failed["code"]) == (Code.APPLY_FAILED.exit, Code.DISK_FULL.kind)
             assert "could not be loaded" not in failed["error"]
-            assert contents(root) == before
+            assert contents(root) == before and [each.name for each in disk.iterdir()] == [root.name]
             assert cli.call("verify", revisions / "one", "--url", server.urls.http).returncode == 0
 
             pid = load_unload.find(server.urls.http).pid

@@ -17,6 +17,7 @@ import tiny
 
 from tests.support.serve_repository import HALF, Serve, python, serve, text, trb
 from triton_repo_builder.base.errors import Code
+from triton_repo_builder.run.client import JSON, Body, HttpClient
 
 pytestmark = pytest.mark.server
 LANGUAGES = ("curl", "python", "javascript")
@@ -123,6 +124,57 @@ def test_a_client_answers_in_types(folder: Path, running: Serve) -> None:
     with pytest.raises(module.InferenceError, match="unknown model"):
         module.PATH = "/v2/models/absent/infer"
         module.infer(["x"])
+
+
+def test_embed_answers_any_number_of_texts_as_one_at_a_time(folder: Path, running: Serve) -> None:
+    module = client(folder, running, "bert")
+    texts = [f"hello {'fox ' * (number % 7)}{number}" for number in range(150)]
+    together = module.embed(iter(texts))
+    alone = [module.infer([text])[0].embedding for text in texts]
+    np.testing.assert_allclose(together, alone, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(module.embed(texts, concurrency=1), alone, rtol=0, atol=1e-6)
+    assert module.embed([]) == []
+    with pytest.raises(TypeError, match="list of texts"):
+        module.embed("hello")
+    with pytest.raises(module.InferenceError, match="unknown model"):
+        module.PATH = "/v2/models/absent/infer"
+        module.embed(texts)
+
+
+def test_several_texts_as_the_short_call_lose_their_shape(running: Serve) -> None:
+    """What the line beside the short call warns of: Triton's generate extension writes no shapes."""
+    http = HttpClient(running.http)
+
+    def generate(text: object) -> dict[str, Any]:
+        body = Body(data=json.dumps({"TEXT": text}).encode(), headers=JSON)
+        answer: dict[str, Any] = http.call("POST", "/v2/models/bert/generate", body)
+        return answer
+
+    one, two = generate("hello")["embedding"], generate(["hello", "fox"])["embedding"]
+    assert len(two) == 2 * len(one)
+    np.testing.assert_allclose(two[: len(one)], one, rtol=1e-5)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_call_takes_a_batch(folder: Path, running: Serve, language: str) -> None:
+    said = trb(folder, "client", "mood", "--url", running.http, "--language", language)
+    done = subprocess.run(
+        [*RUN[language], said.stdout], capture_output=True, text=True, timeout=60, check=True
+    )
+    labels = {"curl": '"shape":[2,1]', "python": "label 1 ['label", "javascript": "label 1 [ 'label"}
+    assert labels[language] in done.stdout
+
+
+@pytest.mark.parametrize("file", ["call.js", "call.mjs", "call.sh"])
+def test_a_file_with_a_call_runs(folder: Path, running: Serve, file: str) -> None:
+    """With the address of the server that runs the repository: none is named."""
+    path = str(folder / file)
+    said = trb(folder, "client", "bert", str(folder / "repo"), "--output", path)
+    assert (said.returncode, said.stdout) == (0, f"wrote {path}\n"), said.stderr
+    assert running.http in (folder / file).read_text()
+    program = "sh" if file.endswith("sh") else "node"
+    done = subprocess.run([program, path], capture_output=True, text=True, timeout=60, check=True)
+    assert "embedding" in done.stdout
 
 
 def test_a_client_equals_onnxruntime(folder: Path, running: Serve) -> None:

@@ -28,8 +28,8 @@ from tests.support.cli import FEW, call, trb
 from tests.support.rows import column
 from triton_repo_builder.base.errors import Code
 from triton_repo_builder.run import serve
-from triton_repo_builder.run.client import HttpClient, RequestFailed
-from triton_repo_builder.run.client.codec import encode_binary
+from triton_repo_builder.run.client import JSON, Body, HttpClient, RequestFailed
+from triton_repo_builder.run.client.codec import encode_binary, encode_json
 from triton_repo_builder.run.client.grpc import GrpcClient
 from triton_repo_builder.run.codegen import example, python_client, snippets
 from triton_repo_builder.run.demo import samples
@@ -300,6 +300,36 @@ def test_http_carries_the_bytes_and_json_does_not(
     answer = http.infer("vit", encode_binary(request(files[:3])))
     expected = client.infer("vit", request(files[:3]))
     np.testing.assert_array_equal(answer["top_scores"], expected["top_scores"])
+
+
+def test_json_carries_base64(server: serve.RunningServer, client: GrpcClient, files: list[bytes]) -> None:
+    texts = [base64.b64encode(data) for data in files[:3]]
+    answer = HttpClient(server.urls.http).infer("vit", encode_json(request(texts)))
+    expected = client.infer("vit", request(files[:3]))
+    np.testing.assert_allclose(answer["top_scores"], expected["top_scores"], rtol=1e-6)
+    body = Body(data=json.dumps({"IMAGE": texts[0].decode()}).encode(), headers=JSON)
+    short = HttpClient(server.urls.http).call("POST", "/v2/models/vit/generate", body)
+    assert short["label"] == expected["label"][0, 0].decode()
+
+
+@pytest.mark.parametrize("language", sorted(RUN))
+def test_the_call_for_a_file_on_disk(
+    language: str,
+    server: serve.RunningServer,
+    client: GrpcClient,
+    repository: Path,
+    files: list[bytes],
+    tmp_path: Path,
+) -> None:
+    """``trb client --file``: its name needs quotes, and its length several bytes."""
+    path = tmp_path / "it's 50%.jpg"
+    path.write_bytes(files[22])
+    expected = client.infer("vit", request([files[22]]))["label"][0, 0]
+    found = example.of_server(server.urls.http, "vit", repository / "vit")
+    call = python_client.calls(example.of_file(found, path), server.urls.http)[language]
+    done = subprocess.run([*RUN[language], call], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, (call, done.stderr)
+    assert expected.decode() in done.stdout
 
 
 def test_the_printed_curl_line_works(server: serve.RunningServer, repository: Path) -> None:

@@ -1,10 +1,16 @@
 """Int8 of the real all-MiniLM-L6-v2: small, near, and the same in every batch on a real server."""
 
 import json
+import shutil
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 from cli import FEW, call, trb
+from onnx import helper, numpy_helper
+
+from triton_repo_builder.model.graph import walk
 
 pytestmark = pytest.mark.server
 PASSED = {"passed", "ok"}
@@ -58,3 +64,42 @@ def test_a_small_model_by_row_joins_in_batches(exported: Path, tmp_path: Path) -
     assert {check["status"] for check in report["checks"]} <= PASSED
     allowed = {check["group"]: check["allowed"] for check in report["checks"] if check["allowed"]}
     assert allowed["golden cases"] > allowed["in a batch"] == allowed["beside another request"]
+
+
+def _with_stored_integers(source: Path, target: Path) -> Path:
+    """The folder with each matrix as int8, which the graph multiplies by a scale for each column."""
+    shutil.copytree(source, target)
+    model = onnx.load(target / "model.onnx")
+    read = {node.input[1] for node in model.graph.node if node.op_type == "MatMul"}
+    kept, nodes = [], []
+    for matrix in model.graph.initializer:
+        if matrix.name not in read or len(matrix.dims) != 2:
+            kept.append(matrix)
+            continue
+        values = numpy_helper.to_array(matrix)
+        scale = np.abs(values).max(axis=0, keepdims=True) / np.float32(127)
+        integers, scales, floats = (f"{matrix.name}/{part}" for part in ("integers", "scales", "floats"))
+        kept.append(numpy_helper.from_array(np.rint(values / scale).astype(np.int8), integers))
+        kept.append(numpy_helper.from_array(scale, scales))
+        nodes.append(helper.make_node("Cast", [integers], [floats], to=onnx.TensorProto.FLOAT))
+        nodes.append(helper.make_node("Mul", [floats, scales], [matrix.name]))
+    assert nodes
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(kept)
+    nodes += model.graph.node
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    onnx.save(model, target / "model.onnx")
+    return target
+
+
+def test_weights_that_are_stored_as_integers_compute_with_them(exported: Path, tmp_path: Path) -> None:
+    model = _with_stored_integers(exported / "minilm_fp32", tmp_path / "model")
+    repository = tmp_path / "repository"
+    trb("build", "--model", model, "--output", repository, "--precision", "int8", "--instances", "1")
+    assert "optimised" in (repository / "manifest.json").read_text()
+    files = [onnx.load(file, load_external_data=False) for file in repository.glob("*_model/1/*.onnx")]
+    kinds = {node.op_type for model in files for graph in walk.graphs(model.graph) for node in graph.node}
+    assert "MatMulInteger" in kinds
+    report = json.loads(trb("smoke", repository, *FEW, "--json"))
+    assert {check["status"] for check in report["checks"]} <= PASSED

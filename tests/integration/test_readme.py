@@ -20,7 +20,7 @@ def masked(line: str) -> str:
 @pytest.mark.server
 def test_demo_prints_what_the_readme_shows(tmp_path: Path) -> None:
     readme = (ROOT / "README.md").read_text()
-    shown = readme[readme.index("    ── build") : readme.index("## Your own model")]
+    shown = readme[readme.index("    ── build") :].partition("\n## ")[0]
     argv = [sys.executable, "-m", "triton_repo_builder", "demo", "--keep", str(tmp_path / ".demo")]
     printed = process.run(argv, env={**os.environ, "COLUMNS": "116"}, cwd=tmp_path, timeout=300)
     lines = {masked(line.replace(f"{tmp_path}/", "")) for line in printed.splitlines()}

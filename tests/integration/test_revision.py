@@ -97,8 +97,6 @@ def test_altered_files_are_refused_where_every_file_is_needed(project: Path) -> 
     file = project / NAME / MODEL
     file.write_bytes(b"x" * file.stat().st_size)
     assert MODEL in refuses(NAME, Code.DIGEST_MISMATCH, weights=True).message
-    with revision.opened(NAME, weights=True, force=True):
-        pass
     with revision.opened(NAME, weights=False):
         pass
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -76,7 +77,9 @@ def test_prints_endpoints_and_curl_lines_that_work(tmp_path: Path, repository: P
             assert words in said
         assert " step " not in said
         lines = curl_lines(said)
-        assert len(lines) == 4
+        assert len(lines) == 5
+        assert "# text, one text (the answers to several would be one flat list, without a shape):" in said
+        assert "# text, 1 to 8 texts in a request:" in said
         assert any("7.5, 1.25" in line for line in lines)
         for line in lines:
             result = subprocess.run(
@@ -273,6 +276,26 @@ def test_detach_status_stop(tmp_path: Path, repository: Path) -> None:
     assert trb(tmp_path, "status").stdout == "no servers run in the background\n"
     assert trb(tmp_path, "stop").returncode == Code.NOT_RUNNING.exit
     assert not list((tmp_path / "state" / "trb").iterdir())
+
+
+def test_detached_servers_have_names(tmp_path: Path, repository: Path) -> None:
+    try:
+        for name in (("--name", "mini"), (), ()):
+            said = trb(tmp_path, "serve", str(repository), *FREE, "--detach", *name)
+            assert said.returncode == 0, said.stderr
+        assert f"trb stop {shlex.quote(repository.name + '-2')}\n" in said.stdout
+        taken = trb(tmp_path, "serve", str(repository), *FREE, "--detach", "--name", "mini")
+        assert kind(taken.stderr) is Code.USAGE
+        listed = json.loads(trb(tmp_path, "status", "--json").stdout)
+        assert [server["name"] for server in listed] == ["mini", repository.name, f"{repository.name}-2"]
+        (one,) = json.loads(trb(tmp_path, "status", "mini", "--json").stdout)
+        assert one == listed[0]
+        assert "grpc" in trb(tmp_path, "logs", "mini").stdout.lower()
+        assert trb(tmp_path, "stop", "mini").stdout == f"stopped mini ({one['pid']})\n"
+        assert trb(tmp_path, "status", "mini").returncode == Code.NOT_RUNNING.exit
+    finally:
+        trb(tmp_path, "stop", "--all")
+    assert trb(tmp_path, "serve", str(repository), *FREE, "--name", "mini").returncode == 2
 
 
 def test_detach_hands_on_a_failure(tmp_path: Path, repository: Path) -> None:

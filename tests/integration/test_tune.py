@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import serve_repository as made
 
 from tests.support import cli, sleeper
 from tests.support.servers import free
@@ -31,6 +32,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(600)]
 
 SLO = Objective(percentile="p99", ms=200)
 QUICK = ("--slo", "p99=200ms", "--window", "300ms")
+ONLY = ("--endpoint", "sleeper")
 
 
 @pytest.fixture
@@ -137,8 +139,11 @@ def test_a_server_behind_a_url_is_left_as_it_was(root: Path, tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_an_objective_that_nothing_meets(root: Path) -> None:
+    made.python(root, "another", made.RAISES)  # it is not loaded
     before = snapshot(root)
-    done = cli.call("tune", root, "--slo", "p99=5ms", "--window", "300ms", "--trials", "2")
+    done = cli.call(
+        "tune", root, "--slo", "p99=5ms", "--window", "300ms", "--trials", "2", "--endpoint", "sleeper"
+    )
     assert cli.kind(done.stderr) is Code.OBJECTIVE_UNMET
     assert snapshot(root) == before
 

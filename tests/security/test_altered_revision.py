@@ -21,8 +21,9 @@ from triton_repo_builder.repository.journal.record import NAME
 from triton_repo_builder.run import serve
 from triton_repo_builder.run.client import HttpClient
 from triton_repo_builder.ship.container_image.build import _labels
-from triton_repo_builder.ship.container_image.context import Request
-from triton_repo_builder.ship.deploy import apply, promote, transition
+from triton_repo_builder.ship.container_image.context import ImageRequest
+from triton_repo_builder.ship.deploy import apply, promote
+from triton_repo_builder.ship.options import ApplyOptions
 
 PROGRAM = b"""
 import pathlib
@@ -79,7 +80,7 @@ def test_who_ships_or_reports_says_so(repo: Path, marker: Path) -> None:
     assert kind("push", "oci://127.0.0.1:9/models/a:1", repo) is Code.FAILED_CHECKS
     assert kind("serve", repo, "--verify") is Code.DIGEST_MISMATCH
     with pytest.raises(TrbError) as caught:
-        _labels(Request(tag="x", repository=repo))
+        _labels(ImageRequest(tag="x", repository=repo))
     assert caught.value.code is Code.DIGEST_MISMATCH
     done = cli.call("provenance", repo)
     assert (done.returncode, "several content digests" in done.stdout) == (1, True)
@@ -141,7 +142,7 @@ def test_a_server_runs_nothing_of_it(sources: tuple[Path, Path], tmp_path: Path,
             assert kind("apply", other, *address, *options) is Code.DIGEST_MISMATCH
         # As --follow does it.
         with pytest.raises(TrbError) as caught:
-            options = transition.Options(force=True, preflight=False)
+            options = ApplyOptions(force=True, preflight=False)
             apply.run(other, root, server.urls, options, lambda text: None)
         assert caught.value.code is Code.DIGEST_MISMATCH
         assert not marker.exists()

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 
+from tests.support.triton_faults import faults
 from triton_repo_builder.base.errors import Code
 from triton_repo_builder.base.process import ProcessFailed, run
 from triton_repo_builder.cli import main
@@ -35,7 +36,11 @@ def trb(*arguments: str | Path, cwd: Path | None = None) -> str:
 def trb_apart(*arguments: str | Path) -> str:
     """As ``trb``, in a process of its own: beside threads that keep this one's interpreter busy."""
     argv = [*ARGV, *(str(argument) for argument in arguments)]
-    return run(argv, timeout=600)
+    try:
+        return run(argv, timeout=600)
+    except ProcessFailed as failure:
+        faults.said(failure.stderr)
+        raise
 
 
 def call(
@@ -60,7 +65,7 @@ def in_folder(tmp: Path, *arguments: str, cwd: Path | None = None) -> subprocess
 def process(tmp: Path, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """The same in a process of its own."""
     (tmp / "tmp").mkdir(exist_ok=True)
-    return subprocess.run(
+    done = subprocess.run(
         [*ARGV, *arguments],
         capture_output=True,
         text=True,
@@ -69,6 +74,8 @@ def process(tmp: Path, *arguments: str, cwd: Path | None = None) -> subprocess.C
         timeout=120,
         check=False,
     )
+    faults.said(done.stderr)
+    return done
 
 
 def kind(stderr: str) -> Code:

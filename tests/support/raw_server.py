@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support.triton_faults import faults, process_aborted
+
 BACKEND = Path(__file__).parents[2] / "triton_repo_builder" / "runtime" / "onnxruntime_backend"
 
 
@@ -139,10 +141,12 @@ def raw_server(
     with log.open("wb") as sink:
         process = subprocess.Popen(argv, env=env, stdout=sink, stderr=sink, cwd=scratch)
     server = RawServer(http=f"127.0.0.1:{http}", grpc=f"127.0.0.1:{grpc}", log=log, pid=process.pid)
+    faults.watch(server, lambda: log.read_text(errors="replace"), lambda: process_aborted(process))
     try:
         _wait_until_live(server, process)
         yield server
     finally:
+        faults.forget(server)
         process.send_signal(signal.SIGTERM)
         try:
             process.wait(60)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.cli import ARGV, in_folder, own
+from tests.support.triton_faults import ABORTED, faults
 
 DOUBLE = """
 import triton_python_backend_utils as pb_utils
@@ -96,6 +97,8 @@ class Serve:
         argv = [*ARGV, "serve", str(repository), *FREE, *arguments]
         with self.out.open("wb") as out, self.err.open("wb") as err:
             self.process = subprocess.Popen(argv, stdout=out, stderr=err, env=environment(tmp))
+        self.log = self.err
+        faults.watch(self, self.told, lambda: ABORTED in self.told() or None)
         self.owned: set[int] = set()
         self.regions: set[str] = set()
 
@@ -107,8 +110,14 @@ class Serve:
         self.server = int(about["server_pid"])
         self.container = str(about["container"])
         self.http = str(about["urls"]["http"])
+        self.log = Path(about["log"])
         self.note()
         return about
+
+    def told(self) -> str:
+        """What ``trb`` said, and the log of its server, which a restart keeps under another name."""
+        log = self.log.read_text(errors="replace") if self.log.is_file() else ""
+        return self.err.read_text(errors="replace") + log
 
     def note(self) -> None:
         """Remember every process and shared memory region that belongs to the server now."""
@@ -161,6 +170,7 @@ def serve(tmp: Path, repository: Path | str, *arguments: str) -> Iterator[Serve]
     try:
         yield running
     finally:
+        faults.forget(running)
         if running.process.poll() is None:
             running.process.send_signal(signal.SIGTERM)
             running.process.wait(60)

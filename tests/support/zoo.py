@@ -14,6 +14,7 @@ import requests
 
 from tests.support import serve_repository as made
 from tests.support.servers import free
+from tests.support.triton_faults import faults
 from triton_repo_builder.base.errors import TrbError
 from triton_repo_builder.run import serve
 from triton_repo_builder.run.serve.loading.start import AS_THEY_STAND
@@ -28,8 +29,8 @@ log = logging.getLogger(__name__)
 class Zoo:
     """A running server, and the folder that it reads its models from.
 
-    A server that died while it loaded (once in some thousand loads) is started again, and the load with it:
-    one that dies of a model fails, with its log.
+    A server that Triton's own fault ended while it loaded (triton_faults.py) is started again, and the load
+    with it: one that dies of a model fails, with its log.
     """
 
     def __init__(self, root: Path) -> None:
@@ -76,6 +77,8 @@ class Zoo:
             load()
         except DIED:
             log.error("the server died:\n%s", self.server.log.read_text(errors="replace")[-4000:])
+            if not faults.starts_again(self.server):
+                raise
             self.server.stop()
             self.server = self._start()
             load()

@@ -22,7 +22,7 @@ NAMES = {
 }
 LONGEST = 130
 CEILINGS = {
-    "base": 2,
+    "base": 0,
     "check": 0,
     "cli": 0,
     "endpoint": 0,
@@ -32,7 +32,7 @@ CEILINGS = {
     "repository": 0,
     "run": 0,
     "runtime": 48,
-    "ship": 41,
+    "ship": 0,
 }
 """Riddles of each wing. Lower a number when you can; nobody raises one."""
 LONG_LINES = 27

@@ -59,14 +59,14 @@ class Option:
     hidden: bool = False
 
 
-def declare(value: Value, topic: Topic, help: str, **more: Any) -> dict[str, Option]:
+def declare(value: Value, topic: Topic, help: str, **attributes: Any) -> dict[str, Option]:
     """Metadata of a field without a default."""
-    return {"option": Option(value=value, topic=topic, help=help, **more)}
+    return {"option": Option(value=value, topic=topic, help=help, **attributes)}
 
 
-def option(unset: T, value: Value, topic: Topic, help: str, **more: Any) -> T:
+def option(unset: T, value: Value, topic: Topic, help: str, **attributes: Any) -> T:
     """A field that holds ``unset`` without the option."""
-    return field(default=unset, metadata=declare(value, topic, help, **more))
+    return field(default=unset, metadata=declare(value, topic, help, **attributes))
 
 
 def nested(options: type[T]) -> T:

@@ -39,10 +39,10 @@ def cut(value: object, most: int = 80) -> str:
     return shown if len(shown) <= most else f"{shown[:most]}…"
 
 
-def some(names: Sequence[str], most: int = 20) -> str:
+def some(items: Sequence[object], most: int = 20) -> str:
     """``a, b``; of many only the first ones, and how many more there are."""
-    rest = len(names) - most
-    return ", ".join(names) if rest <= 0 else f"{', '.join(names[:most])} and {rest:,} more"
+    rest = len(items) - most
+    return ", ".join(map(str, items[:most])) + (f" and {rest:,} more" if rest > 0 else "")
 
 
 def first_line(text: object) -> str:

@@ -86,6 +86,13 @@ def check(
     return arrange(finding.without_outside(repository.path) for finding in placed if counts(finding))
 
 
+def built_findings(repository: Repository) -> list[Finding]:
+    """Every finding on the release that the repository was built for."""
+    entries = repository.manifest.endpoints.values() if repository.manifest else ()
+    built_for = sorted({entry.served.triton_release for entry in entries if entry.served.triton_release})
+    return check(repository, releases.get(built_for[0]) if built_for else releases.default())
+
+
 def refuse_errors(
     repository: Repository, undone: str, remedy: str, *, force: bool = False
 ) -> tuple[str, ...]:
@@ -93,10 +100,7 @@ def refuse_errors(
 
     With ``force``, return a line for each error instead.
     """
-    entries = repository.manifest.endpoints.values() if repository.manifest else ()
-    built_for = sorted({entry.served.triton_release for entry in entries if entry.served.triton_release})
-    release = releases.get(built_for[0]) if built_for else releases.default()
-    errors = [finding for finding in check(repository, release) if finding.severity == "error"]
+    errors = [finding for finding in built_findings(repository) if finding.severity == "error"]
     if errors and not force:
         shown = "".join(f"\n  {finding.where}: {finding.message}" for finding in errors[:5])
         raise TrbError(

@@ -292,9 +292,11 @@ _ENSEMBLES = _group(
 _MANIFEST = _group(
     "Manifest",
     ("error", "manifest-changed", "A file differs from what `trb build` wrote.",
-     "restore it (git checkout), or build again with --force, which writes it again"),
+     "record an edit of your own with trb accept --why REASON, which later builds keep; else restore the "
+     "file (git checkout), or build again with --force, which writes it again"),
     ("error", "manifest-content", "Content digests in config.pbtxt, manifest.json and of the files differ.",
-     "restore the files (git checkout, trb fetch), or build the endpoint again"),
+     "record an edit of your own with trb accept; else restore the files (git checkout, trb fetch), or build "
+     "the endpoint again"),
     ("error", "manifest-missing", "A file that `trb build` wrote is gone.",
      "restore it (git checkout), or build again"),
     ("error", "manifest-sources", "A config.pbtxt names other source files than the manifest.",

@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import errno
 import importlib
-import io
 import os
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
 from triton_repo_builder import __version__
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, Exit, TrbError
-from triton_repo_builder.cli import console, interrupts
+from triton_repo_builder.cli import console, interrupts, usage_errors
 
 GROUPS = {
     "Build": {
         "inspect": "Show what a model file contains: inputs, outputs, batching, tokenizer, releases.",
         "optimize": "Write a smaller, faster file of a model, if its answers stay what they were.",
         "build": "Turn an ONNX model into a Triton model repository.",
+        "accept": "Record hand edits, which later builds keep.",
         "remove": "Remove endpoints from a repository.",
         "check": "Lint any Triton model repository, without a server.",
     },
@@ -99,8 +100,8 @@ class LazyGroup(click.Group):
             import difflib
 
             near = difflib.get_close_matches(args[0], COMMANDS, 1)
-            hint = f" Did you mean '{near[0]}'?" if near else " See 'trb --help'."
-            raise click.UsageError(f"No such command '{args[0]}'.{hint}", ctx)
+            remedy = f"did you mean trb {near[0]}?" if near else ""
+            raise usage_errors.Misuse("no such command", where=args[0], remedy=remedy, ctx=ctx)
         return super().resolve_command(ctx, args)
 
 
@@ -131,6 +132,14 @@ def _folder_exists() -> bool:
     return True
 
 
+def _fail(error: TrbError, argv: list[str] | None) -> NoReturn:
+    """Print a user's error, and exit with its code."""
+    console.print_error(error)
+    if "--json" in (sys.argv[1:] if argv is None else argv):
+        console.print_json_error(error)
+    sys.exit(int(error.code.exit))
+
+
 def main(argv: list[str] | None = None) -> None:
     """Run ``trb`` and exit: a user's error with its own code, a bug with its traceback and 70."""
     for name in ("stdout", "stderr"):
@@ -140,15 +149,13 @@ def main(argv: list[str] | None = None) -> None:
         with interrupts.as_ctrl_c():
             code = group.main(args=argv, prog_name="trb", standalone_mode=False)
     except TrbError as error:
-        console.print_error(error)
-        if "--json" in (sys.argv[1:] if argv is None else argv):
-            console.print_json_error(error)
-        sys.exit(int(error.code.exit))
+        _fail(error, argv)
     except click.ClickException as error:
-        shown = io.StringIO()
-        error.show(file=shown)
-        console.echo(shown.getvalue(), nl=False, err=True)
-        sys.exit(error.exit_code)
+        if type(error).__name__ == "NoArgsIsHelpError":  # of click 8.2 and newer
+            console.echo(error.format_message(), err=True)
+            sys.exit(error.exit_code)
+        words = [word for word in (sys.argv[1:] if argv is None else argv)[:1] if word in COMMANDS]
+        _fail(usage_errors.explained(error, " ".join(("trb", *words))), argv)
     except (click.Abort, KeyboardInterrupt):
         console.echo("interrupted", err=True)
         sys.exit(int(Code.INTERRUPTED.exit))

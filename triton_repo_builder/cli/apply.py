@@ -14,6 +14,7 @@ from triton_repo_builder.base.option_values import FilePath, Switch, Text
 from triton_repo_builder.base.text import counted
 from triton_repo_builder.cli import console, declared
 from triton_repo_builder.cli.options import FILLED, SIGNATURE_HELP, Address
+from triton_repo_builder.ship.options import ApplyOptions
 
 if TYPE_CHECKING:
     from triton_repo_builder.ship.deploy.apply import Applied
@@ -27,8 +28,8 @@ class ChangedServer(Address):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ApplyOptions:
-    """The folder, and the options of the change."""
+class RevisionPlace:
+    """The folder that receives the revision, the revision's signature, and the form of the result."""
 
     to: Path | None = option(
         None,
@@ -38,22 +39,6 @@ class ApplyOptions:
         default="found for a server on this machine",
         metavar="FOLDER",
     )
-    dry_run: bool = option(
-        False, Switch(), Topic.OUTPUT, "Only show what would change; exit 1 if anything would."
-    )
-    preflight: bool = option(
-        True,
-        Switch("no-preflight"),
-        Topic.RUNNING,
-        "First test each endpoint that changes on a separate local server.",
-        default="preflight",
-    )
-    interrupt: bool = option(
-        False,
-        Switch(),
-        Topic.RUNNING,
-        "An endpoint whose old and new models cannot be loaded at once may refuse requests meanwhile.",
-    )
     public_keys: Path | None = option(
         None,
         FilePath(folder=False),
@@ -62,16 +47,13 @@ class ApplyOptions:
         flag="--require-signature",
         metavar="FILE",
     )
-    force: bool = option(
-        False, Switch(), Topic.REPOSITORY, "Replace files in FOLDER that were edited since trb wrote them."
-    )
     as_json: bool = option(False, Switch(), Topic.OUTPUT, "Print the result as JSON.", flag="--json")
 
 
 @click.command("apply", cls=declared.TopicCommand)
 @click.argument("revision", type=FILLED, metavar="DIR|URL|COMMIT")
-@declared.options(server=ChangedServer, options=ApplyOptions)
-def command(revision: str, server: ChangedServer, options: ApplyOptions) -> int:
+@declared.options(server=ChangedServer, place=RevisionPlace, options=ApplyOptions)
+def command(revision: str, server: ChangedServer, place: RevisionPlace, options: ApplyOptions) -> int:
     """Make a running server serve what DIR|URL|COMMIT says, and nothing if it does already.
 
     Shows for each endpoint what differs, puts the revision into the folder that the server reads (your own
@@ -87,25 +69,22 @@ def command(revision: str, server: ChangedServer, options: ApplyOptions) -> int:
       trb apply s3://models/minilm --url http://localhost:8000 --require-signature release.pub
       trb apply HEAD:model_repository --url http://localhost:8000 --to /srv/models
     """
-    from triton_repo_builder.ship.deploy import apply, transition
+    from triton_repo_builder.ship.deploy import apply
     from triton_repo_builder.ship.deploy.revision import opened
     from triton_repo_builder.ship.stores import signing_keys
 
-    trust = None if options.public_keys is None else signing_keys.read_trust(options.public_keys)
+    trust = None if place.public_keys is None else signing_keys.read_trust(place.public_keys)
     server.send_key()
     urls, dry_run = server.urls(), options.dry_run
-    root = apply.folder(urls.http, options.to)
-    how = transition.Options(
-        preflight=options.preflight, interrupt=options.interrupt, force=options.force, dry_run=dry_run
-    )
-    tell = (lambda text: None) if options.as_json else (lambda text: console.line(f"  {text}"))
+    root = apply.folder(urls.http, place.to)
+    tell = (lambda text: None) if place.as_json else (lambda text: console.line(f"  {text}"))
     with (
         console.progress("bytes") as progress,
         opened(revision, weights=True, progress=progress, trust=trust) as source,
     ):
         name, digest = source.name, source.digest
-        applied = apply.run(source.path, root, urls, how, tell)
-    if options.as_json:
+        applied = apply.run(source.path, root, urls, options, tell)
+    if place.as_json:
         about = {"revision": name, "digest": digest or None, "server": urls.http, "folder": applied.folder}
         rows = [outcome.to_json() for outcome in applied.outcomes]
         console.echo(

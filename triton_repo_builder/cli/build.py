@@ -66,7 +66,7 @@ def _build_one(flags: dict[str, Any], run: RunOptions) -> int:
 
     from triton_repo_builder.model.read import source, trb_toml
     from triton_repo_builder.model.read.options import KEEP
-    from triton_repo_builder.produce import build
+    from triton_repo_builder.produce import build, keep_edits
     from triton_repo_builder.produce.write import publish, versions
     from triton_repo_builder.repository.journal import turn
 
@@ -104,6 +104,7 @@ def _build_one(flags: dict[str, Any], run: RunOptions) -> int:
                         )
                         continue
                 built = replace(built, notes=(*notes, *built.notes))
+                built = keep_edits.keep(built, output, force=run.force)
                 built, publication, same = _compared(built, output, run, serve=not add)
                 if run.writes and same is None:
                     progress("writing")
@@ -137,12 +138,13 @@ def _compared(
 def _as_it_is(built: Build, output: Path, version: int) -> Build:
     """The existing endpoint, with a note that the build adds nothing."""
 
+    from triton_repo_builder.produce.write import versions
     from triton_repo_builder.repository import manifest
 
     recorded = manifest.read(output)
     assert recorded is not None
     entry = recorded.endpoints[built.name]
-    serve = f"; 'trb promote {built.name} --version {version}' serves it"
+    serve = f"; '{versions.promotion(built.name, version, output)}' serves it"
     note = (
         f"version {version} of '{built.name}' has the same content: no version was added (--force adds one)"
         f"{serve if version != entry.served.version else ''}"

@@ -47,6 +47,7 @@ def run(folder: Path, flags: Mapping[str, Any], run: RunOptions) -> int:
             flags,
             output,
             force=run.overwrites,
+            drop_edits=run.force,
             fail_fast=run.fail_fast,
             step=step,
             built_all=take_turn,

@@ -29,6 +29,12 @@ def print_build(build: Build, publication: Publication, *, written: bool) -> Non
     console.echo(f"endpoint {build.name}: {shapes}")
     if served.facts:
         console.echo("  " + ", ".join(f"{key} {_plain(value)}" for key, value in served.facts.items()))
+    if build.version != served.version:
+        from triton_repo_builder.produce.write import versions
+
+        promote = versions.promotion(build.name, build.version, publication.output)
+        console.echo("next: ", _bold(promote), f" serves it in place of version {served.version}")
+        return
     repository = shlex.quote(str(publication.output))
     smoke, serve = _bold(f"trb smoke {repository}"), _bold(f"trb serve {repository}")
     console.echo("next: ", smoke, " proves it, ", serve, " runs it")
@@ -54,7 +60,7 @@ def print_dry_run(changes: Changes) -> None:
     console.echo(f"dry run: {changed(changes)}; nothing was written")
     if changes.edited:
         listed = ", ".join(changes.edited[:5])
-        console.echo(f"edited since trb wrote them; --force replaces them: {listed}")
+        console.echo(f"edited since trb wrote them; trb accept keeps the edit, --force replaces it: {listed}")
 
 
 def _bold(text: str) -> console.Styled:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,13 +17,19 @@ from triton_repo_builder.base.option_values import Choice, FilePath, Switch, Tex
 from triton_repo_builder.cli import console, declared
 from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, DEFAULT_URL, Place
 
-LANGUAGES = {
-    "generate": "curl, one item",
-    "curl": "curl",
-    "python": "python",
-    "javascript": "javascript",
+if TYPE_CHECKING:
+    from triton_repo_builder.run.codegen.example import Example
+
+LANGUAGES = ("generate", "curl", "python", "javascript")
+"""Kinds of calls."""
+BY_SUFFIX = {
+    ".js": "javascript",
+    ".mjs": "javascript",
+    ".cjs": "javascript",
+    ".ts": "javascript",
+    ".sh": "curl",
 }
-"""Kinds of calls, with their headings."""
+"""Languages of files that are not Python."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,13 +37,24 @@ class ClientOptions:
     """The server, and the output to print or write."""
 
     url: str | None = option(
-        None, Text(), Topic.RUNNING, "Ask this server instead of REPO; also the address in the calls."
+        None,
+        Text(),
+        Topic.RUNNING,
+        "Ask this server instead of REPO; also the address in the calls.",
+        default=f"a server on this machine that runs REPO, else {DEFAULT_URL}",
     )
     output: Path | None = option(
-        None, FilePath(folder=False), Topic.OUTPUT, "File for the Python client.", also=("-o",)
+        None,
+        FilePath(folder=False),
+        Topic.OUTPUT,
+        "File for the Python client, or for the call in --language (default: by the name's end, .js or .sh).",
+        also=("-o",),
     )
     language: str | None = option(
-        None, Choice(tuple(LANGUAGES)), Topic.OUTPUT, "Print only this call, without a heading."
+        None, Choice(LANGUAGES), Topic.OUTPUT, "Print only this call, without a heading."
+    )
+    file: Path | None = option(
+        None, FilePath(folder=False), Topic.OUTPUT, "Image or sound that the calls send."
     )
     force: bool = option(False, Switch(), Topic.OUTPUT, "Overwrite --output.")
     as_json: bool = option(
@@ -50,48 +69,77 @@ class ClientOptions:
 def command(name: str, repo: Path, options: ClientOptions) -> int:
     """Print how to call the endpoint NAME of REPO (default: model_repository): curl, Python, JavaScript.
 
-    The first call is the shortest: one item, by Triton's generate extension, if it takes these inputs.
-    With --output also write a client module: one typed file, standard library only, that also runs by itself.
+    The first call is the shortest: one item, by Triton's generate extension, if it takes these inputs. The
+    others take a batch. With --output write a client module: one typed file, standard library only, that
+    splits any number of rows into requests, keeps several under way, and also runs by itself.
     Inputs, outputs and the example come from the repository, or with --url from a running server.
 
     \b
     Examples:
       trb client bert
       trb client bert --output bert_client.py
-      trb client bert my_repository --language javascript
+      trb client bert my_repository --language javascript --output bert.js
+      trb client vit --file photo.jpg
       trb client bert --url http://127.0.0.1:8000
     """
-    from triton_repo_builder.run.codegen import example, python_client
-    from triton_repo_builder.run.serve.loading import load_unload
+    from triton_repo_builder.run.codegen import example, python_client, snippets
 
-    output, language = options.output, options.language
-    if options.url is not None:
-        server = load_unload.find(options.url)
-        base, model_example = server.base, example.of_server(server.base, name, server.folder(name))
-    else:
-        console.recovered(repo, write=False)
-        base, model_example = DEFAULT_URL, example.of_repository(repo, name)
+    base, request = _request(name, repo, options.url)
+    if options.file is not None:
+        request = example.of_file(request, options.file)
+    output, language, quiet = options.output, options.language, options.as_json
     if output is not None:
-        _write(output, python_client.typed(model_example, base), force=options.force)
-        console.echo(f"wrote {output}", err=options.as_json or language is not None)
-        if model_example.obstacle:
+        written = language or BY_SUFFIX.get(output.suffix.lower(), "python")
+        if written == "python":
+            text = python_client.typed(request, base)
+        else:
+            calls = python_client.calls(request, base)
+            text = python_client.file_of({written: _call(calls, written, name)}, written, name)
+        _write(output, text, force=options.force)
+        console.echo(f"wrote {output}", err=quiet or language is not None)
+        # A file of one call holds all there is to print; and the typed client may take what calls cannot.
+        if request.obstacle or (not quiet and (language or written != "python")):
             return 0
-    calls = python_client.calls(model_example, base)
-    if options.as_json:
+    calls = python_client.calls(request, base)
+    if quiet:
         console.echo(json.dumps(calls, ensure_ascii=False))
     elif language is not None:
-        if language not in calls:
-            raise TrbError(
-                Code.UNSUPPORTED_TYPE,
-                "Triton's generate extension does not take these inputs",
-                where=name,
-                remedy="use --language curl",
-            )
-        console.echo(calls[language])
+        console.echo(_call(calls, language, name))
     else:
+        titles = snippets.titles(request)
         for called, text in calls.items():
-            console.echo(console.style(f"── {LANGUAGES[called]}", bold=True), f"\n\n{text}\n")
+            heading = ", ".join(
+                filter(None, ("curl" if called == "generate" else called, titles.get(called)))
+            )
+            console.echo(console.style(f"── {heading}", bold=True), f"\n\n{text}\n")
+        if request.rows and output is None:
+            console.echo(
+                "any number: --output client.py writes a Python client that splits them into requests"
+            )
     return 0
+
+
+def _request(name: str, repo: Path, url: str | None) -> tuple[str, Example]:
+    """The server's address, and the endpoint with an example of a request."""
+    from triton_repo_builder.run.codegen import example
+    from triton_repo_builder.run.serve.loading import load_unload
+
+    if url is not None:
+        server = load_unload.find(url)
+        return server.base, example.of_server(server.base, name, server.folder(name))
+    console.recovered(repo, write=False)
+    return load_unload.address(repo) or DEFAULT_URL, example.of_repository(repo, name)
+
+
+def _call(calls: Mapping[str, str], language: str, name: str) -> str:
+    if language in calls:
+        return calls[language]
+    raise TrbError(
+        Code.UNSUPPORTED_TYPE,
+        "Triton's generate extension does not take these inputs",
+        where=name,
+        remedy="use --language curl",
+    )
 
 
 def _write(output: Path, text: str, *, force: bool) -> None:

@@ -92,8 +92,10 @@ def opened(
 
 
 @contextmanager
-def running(repository: Path, engine: EngineOptions, models_url: str = "") -> Iterator[RunningServer]:
-    """A server on free ports during the ``with`` block."""
+def running(
+    repository: Path, engine: EngineOptions, models_url: str = "", *, models: tuple[str, ...] = ()
+) -> Iterator[RunningServer]:
+    """A server on free ports during the ``with`` block, with these models and their steps, or with all."""
     from triton_repo_builder.run import serve
 
     options = ServeOptions(
@@ -101,6 +103,7 @@ def running(repository: Path, engine: EngineOptions, models_url: str = "") -> It
         http_port=0,
         grpc_port=0,
         metrics_port=0,
+        models=models,
         container=engine.container,
         models_url=models_url,
     )
@@ -113,12 +116,17 @@ def running(repository: Path, engine: EngineOptions, models_url: str = "") -> It
 
 @contextmanager
 def reached(
-    repository: Repository | None, address: Address, engine: EngineOptions, models_url: str = ""
+    repository: Repository | None,
+    address: Address,
+    engine: EngineOptions,
+    models_url: str = "",
+    *,
+    models: tuple[str, ...] = (),
 ) -> Iterator[tuple[Urls, int | None]]:
-    """The server at the address, or a new one on the repository, with its process."""
+    """The server at the address, or a new one on the repository or these models of it, with its process."""
     if address.url is not None:
         yield address.urls(), None
         return
     assert repository is not None
-    with running(repository.path, engine, models_url) as server:
+    with running(repository.path, engine, models_url, models=models) as server:
         yield server.urls, server.pid

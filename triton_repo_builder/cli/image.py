@@ -80,7 +80,7 @@ def build(options: ImageOptions) -> int:
     if repository is not None:
         console.recovered(repository, whole=True)
     name = options.tag or f"{images.SLIM}:{releases.default().name}-cpu"
-    request = container_image.Request(
+    request = container_image.ImageRequest(
         tag=name,
         base=options.base,
         repository=repository,

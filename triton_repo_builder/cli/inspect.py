@@ -34,10 +34,10 @@ def command(path: Path, tokenizer: Path | None, file: str | None, as_json: bool)
       trb inspect bert.onnx
       trb inspect exported/minilm --json | jq .releases
     """
-    from triton_repo_builder.model.read.source import Given
+    from triton_repo_builder.model.read.source import SourceOverrides
     from triton_repo_builder.produce import inspect
 
-    inspection = inspect.inspect(path, Given(tokenizer=tokenizer, file=file))
+    inspection = inspect.inspect(path, SourceOverrides(tokenizer=tokenizer, file=file))
     if as_json:
         import json
 

@@ -16,7 +16,7 @@ from triton_repo_builder.cli import console
 def command(server: str | None, follow: bool, lines: int | None) -> int:
     """Print the output of a server that trb serve --detach started, embedded or in Docker.
 
-    Without a name: the only running one. A name is the repository's folder name or path.
+    Without a name: the only running one. A name is that of trb status, or the repository's path.
 
     \b
     Examples:

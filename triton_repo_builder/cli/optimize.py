@@ -139,16 +139,19 @@ def _note_zeros(outcome: Outcome) -> None:
 
 
 def _print(outcome: Outcome) -> None:
-    sizes = [f"ms, batch {size}" for size in outcome.lines[0].speed.latency]
-    numbers = ["MB", "of size", *sizes, "rows/s", "speed", "to before"]
+    sizes = [f"ms,\nbatch {size}" for size in outcome.lines[0].speed.latency]
+    several = len(outcome.lines) > 2
+    faster = ["times\nas fast", *(["than the\nstep before"] if several else [])]
+    numbers = ["MB", "of the\noriginal", *sizes, "rows/s", *faster]
     measure = outcome.lines[-1].accuracy.measure
     low = any(line.accuracy.lowest is not None for line in outcome.lines)
     change = any(line.accuracy.change is not None for line in outcome.lines)
-    quality = [measure, *(["1 % quantile"] if low else []), *(["largest change"] if change else [])]
+    quality = [measure, *(["1 %\nquantile"] if low else []), *(["largest\nchange"] if change else [])]
     quality += [f"labelled {name}" for name in outcome.lines[0].quality]
     rows = []
     for number, line in enumerate(outcome.lines):
-        rows.append(_row(line, outcome.lines[0], outcome.lines[max(0, number - 1)], low=low, change=change))
+        before = outcome.lines[max(0, number - 1)] if several else None
+        rows.append(_row(line, outcome.lines[0], before, low=low, change=change))
     examples = f", {outcome.labelled} labelled examples" if outcome.labelled else ""
     console.echo(f"{outcome.samples.count} samples ({outcome.samples.about}){examples}, one thread:")
     console.table(["step", *numbers, *quality], rows, right=[*numbers, *quality])
@@ -161,8 +164,11 @@ def _latency(line: Measured, size: int) -> str:
     return "-" if value is None else f"{value:.1f}" if value >= 1 else f"{value:.3f}"
 
 
-def _row(line: Measured, first: Measured, before: Measured, *, low: bool, change: bool) -> list[str]:
-    """Numbers of a step; the original has no accuracy because the others are compared with it."""
+def _row(line: Measured, first: Measured, before: Measured | None, *, low: bool, change: bool) -> list[str]:
+    """Numbers of a step; the original has no accuracy because the others are compared with it.
+
+    ``before``: the step before, if its speed is compared, too.
+    """
     latencies = [_latency(line, size) for size in first.speed.latency]
     measured = line.accuracy
     accuracy = [f"{measured.mean:.4f}" if measured.measure else "-"]
@@ -177,7 +183,7 @@ def _row(line: Measured, first: Measured, before: Measured, *, low: bool, change
         *latencies,
         f"{line.speed.throughput:.0f}",
         f"{line.speed.ratio:.2f}",
-        f"{line.speed.ratio / before.speed.ratio:.2f}",
+        *([f"{line.speed.ratio / before.speed.ratio:.2f}"] if before else []),
         *accuracy,
         *(f"{value:.4f}" for value in line.quality.values()),
     ]

@@ -10,6 +10,7 @@ import click
 
 from triton_repo_builder.base import option_values as values
 from triton_repo_builder.base.declaration import Topic, option
+from triton_repo_builder.cli.usage_errors import Misuse
 
 if TYPE_CHECKING:
     from triton_repo_builder.run.client import Urls
@@ -62,7 +63,7 @@ class Parsed(ParamType):
         try:
             return self._value.parse(value) if isinstance(value, str) else value
         except values.InvalidValue as error:
-            self.fail(error.message, param, ctx)
+            raise Misuse(error.message, remedy=error.remedy, ctx=ctx, param=param) from None
 
 
 FILLED = Parsed(values.Filled())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,6 @@ from triton_repo_builder.measure.objective import Objective
 from triton_repo_builder.measure.options import Slo
 
 if TYPE_CHECKING:
-    from triton_repo_builder.measure.capacity.capacities import Capacity
     from triton_repo_builder.measure.capacity.fleet import Load, Offer
     from triton_repo_builder.measure.capacity.predict import Prediction
 
@@ -30,7 +29,9 @@ class PlanOptions:
     slo: Objective = field(
         metadata=declare(Slo(), Topic.SEARCH, "Objective, e.g. p99=500ms.", metavar="P=TIME")
     )
-    prices: Path = field(metadata=declare(FilePath(), Topic.SEARCH, "Prices of machines: TOML or CSV."))
+    prices: Path | None = option(
+        None, FilePath(), Topic.SEARCH, "Prices of machines, TOML or CSV: adds the cost.", metavar="FILE"
+    )
     instance: str = option(
         "", Text(), Topic.SEARCH, "Machine that reports were measured on.", flag="--on", metavar="NAME"
     )
@@ -57,17 +58,18 @@ class PlanOptions:
 @click.argument("capacities", nargs=-1, required=True, type=Place(), metavar="FILE...")
 @declared.options(options=PlanOptions)
 def command(capacities: tuple[Path, ...], options: PlanOptions) -> int:
-    """Compute how many replicas a load needs and what they cost, for each measured or given capacity.
+    """Compute how many replicas (machines) a load needs and what they cost.
 
-    FILE is a report.json of trb tune or trb bench, or a CSV of capacities. What does not meet the objective
-    is not offered, however cheap it is; the rest is sorted by cost with headroom and spare replicas. Exit
-    code 1 if nothing meets the objective.
+    FILE is a report.json of trb tune or of trb bench --rate, or a CSV of capacities. What does not meet the
+    objective is not offered, however cheap it is; the rest is sorted by cost with the reserve, or by replicas
+    without --prices. Exit code 1 if nothing meets the objective.
 
     \b
     Examples:
+      trb plan tuned/report.json --rps 500 --slo p99=50ms
       trb plan tuned/report.json --rps 500 --slo p99=50ms --prices prices.toml --on c5.xlarge
+      trb plan tuned/report.json --rps 9000 --slo p99=50ms --simulate bursty
       trb plan capacities.csv --rps 500 --slo p99=500ms --prices prices.toml --headroom 0 --spare 0
-      trb plan tuned/report.json --rps 9000 --slo p99=50ms --prices prices.csv --simulate bursty
     """
     from triton_repo_builder.measure.capacity import capacities as readers
     from triton_repo_builder.measure.capacity import fleet
@@ -76,9 +78,9 @@ def command(capacities: tuple[Path, ...], options: PlanOptions) -> int:
     pattern, slo = options.pattern, options.slo
     if options.autoscale is not None and pattern is None:
         raise click.UsageError("--autoscale is for a simulation: add --simulate.")
-    listed = price_files.read(options.prices)
+    listed = price_files.read(options.prices) if options.prices else None
     instance = options.instance
-    if not instance and len(listed.per_hour) == 1:
+    if not instance and listed and len(listed.per_hour) == 1:
         instance = next(iter(listed.per_hour))
     measured = [each for file in capacities for each in readers.read(file, instance, slo)]
     load = fleet.Load(rps=options.rps, objective=slo, headroom=options.headroom, spare=options.spare)
@@ -87,9 +89,12 @@ def command(capacities: tuple[Path, ...], options: PlanOptions) -> int:
     if options.as_json:
         _print_json(offers, load, simulated)
     else:
-        _print(offers, load, listed.currency)
+        currency = listed.currency if listed else ""
+        _print(offers, load, currency)
         if pattern:
-            _print_simulation(simulated, pattern, load)
+            best = next(offer for offer in offers if offer.capacity.service)
+            _print_simulation(simulated, pattern, best, load)
+            console.echo(_verdict(simulated, pattern, best, load, currency))
     return 0 if any(offer.meets for offer in offers) else 1
 
 
@@ -121,45 +126,81 @@ def _simulate(offers: Sequence[Offer], load: Load, pattern: str, autoscale: floa
     return runs
 
 
+Column = tuple[str, "Callable[[Offer], str]"]
+
+
 def _print(offers: Sequence[Offer], load: Load, currency: str) -> None:
     meeting = [offer for offer in offers if offer.meets]
-    head = ["name", "machine", "req/s each", "latency ms", "replicas", f"{currency}/h"]
-    reserve = [
-        f"with {load.headroom:.0%} and {load.spare} spare",
-        f"{currency}/h then",
-        f"{currency}/million",
-    ]
-    console.echo(f"{load.rps:g} requests/s, {load.objective}: {len(meeting)} of {len(offers)} meet it")
-    if meeting:
-        console.table([*head, *reserve], [_row(offer) for offer in meeting], right=[*head[2:], *reserve])
     failing = [offer for offer in offers if not offer.meets]
-    if failing:
-        console.echo("not offered, because they do not meet the objective:")
-        console.table([*head, *reserve], [_row(offer) for offer in failing], right=[*head[2:], *reserve])
+    columns = _columns(offers, load, currency)
+    meet = f"{len(meeting)} of {len(offers)} meet it if requests come evenly"
+    console.echo(f"{load.rps:g} requests/s, {load.objective}: {meet}")
+    console.echo("replicas: load / requests/s of one, rounded up")
+    if load.headroom or load.spare:
+        console.echo(
+            f"with reserve: enough for {load.headroom:.0%} more load, and for the load with {load.spare} lost"
+        )
+    for title, group in (("", meeting), ("not offered, because they do not meet the objective:", failing)):
+        if not group:
+            continue
+        if title:
+            console.echo(title)
+        names = [name for name, _ in columns]
+        rows = [[text(offer) for _, text in columns] for offer in group]
+        console.table(names, rows, right=[name for name in names if name not in ("name", "machine")])
     if any(not offer.capacity.percentile for offer in offers):
         console.note(
             f"latency_ms does not say which percentile it is; it was taken for {load.objective.percentile}"
         )
 
 
-def _row(offer: Offer) -> list[str]:
-    capacity: Capacity = offer.capacity
-    return [
-        capacity.name,
-        capacity.instance,
-        f"{capacity.per_second:.1f}",
-        f"{capacity.latency_ms:.0f}" if capacity.latency_ms >= 100 else f"{capacity.latency_ms:.1f}",
-        f"{offer.replicas:,}",
-        f"{offer.per_hour:,.2f}",
-        f"{offer.reserved:,}",
-        f"{offer.reserved_per_hour:,.2f}",
-        f"{offer.reserved_per_million:,.2f}",
+def _columns(offers: Sequence[Offer], load: Load, currency: str) -> list[Column]:
+    """Headers and cells; machines and prices only if there are some."""
+    machines = any(offer.capacity.instance for offer in offers)
+    columns: list[tuple[str, Callable[[Offer], str], bool]] = [
+        ("name", lambda offer: offer.capacity.name, True),
+        ("machine", lambda offer: offer.capacity.instance, machines),
+        ("requests/s\nof one", lambda offer: f"{offer.capacity.per_second:.1f}", True),
+        (f"{load.objective.percentile} of one,\nms", lambda offer: _ms(offer.capacity.latency_ms), True),
+        ("replicas", lambda offer: f"{offer.replicas:,}", True),
+        (f"{currency} per hour", lambda offer: _cost(offer.per_hour), bool(currency)),
+        ("replicas\nwith reserve", lambda offer: f"{offer.reserved:,}", True),
+        (f"{currency} per hour\nwith reserve", lambda offer: _cost(offer.reserved_per_hour), bool(currency)),
+        (
+            f"{currency} per million\nrequests",
+            lambda offer: _cost(offer.reserved_per_million),
+            bool(currency),
+        ),
     ]
+    return [(name, text) for name, text, shown in columns if shown]
 
 
-def _print_simulation(runs: Sequence[Simulated], pattern: str, load: Load) -> None:
-    console.echo(f"simulated, {pattern}, requests spread over the replicas by chance:")
-    numbers = ["replicas", "in the mean", "used", "busiest minute", "p50 ms", "p95 ms", "p99 ms"]
+def _ms(value: float) -> str:
+    import math
+
+    if not math.isfinite(value):
+        return "did not keep up"
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def _cost(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.2f}"
+
+
+def _print_simulation(runs: Sequence[Simulated], pattern: str, best: Offer, load: Load) -> None:
+    console.echo(
+        f"simulated: replicas of '{best.capacity.name}' under {pattern} load, each request to one of them "
+        "by chance"
+    )
+    numbers = [
+        "replicas",
+        "replicas\nin the mean",
+        "used\nin the mean",
+        "used in the\nbusiest minute",
+        "p50 ms",
+        "p95 ms",
+        "p99 ms",
+    ]
     rows = [
         [
             name,
@@ -168,11 +209,47 @@ def _print_simulation(runs: Sequence[Simulated], pattern: str, load: Load) -> No
             f"{run.utilization:.0%}",
             f"{run.busiest:.0%}",
             *(f"{value:.1f}" for value in (run.p50, run.p95, run.p99)),
-            "yes" if run.of(load.objective) <= load.objective.ms else "no",
+            "yes" if _holds(run, load) else "no",
         ]
         for name, run in runs
     ]
-    console.table(["fleet", *numbers, str(load.objective)], rows, right=numbers)
+    console.table(["fleet", *numbers, f"meets\n{load.objective}"], rows, right=numbers)
+
+
+def _holds(run: Prediction, load: Load) -> bool:
+    return run.of(load.objective) <= load.objective.ms
+
+
+WHY = {
+    "poisson": "requests come at random",
+    "bursty": "for some seconds requests come three times as fast",
+    "daily": "at the peak of the day requests come at random",
+}
+"""Why a fleet for even requests may be too small, by pattern."""
+
+
+def _verdict(runs: Sequence[Simulated], pattern: str, best: Offer, load: Load, currency: str) -> str:
+    """Number of replicas to plan with, and why the two tables differ if they do."""
+    fleets, objective = dict(runs), load.objective
+    planned, fewest = fleets["with reserve"], fleets["fewest that meet it"]
+    if not _holds(fewest, load):
+        return (
+            f"no number of replicas meets {objective} under this load: {fewest.replicas:,} of them have "
+            f"{objective.percentile} {fewest.of(objective):.1f} ms"
+        )
+    needed = max(best.reserved, fewest.replicas + load.spare)
+    cost = "" if best.price is None else f", {_cost(needed * best.price)} {currency} per hour"
+    minimum = f"the fewest that meet {objective} under {pattern} load: {fewest.replicas:,}"
+    if needed == best.reserved:
+        return f"plan with {needed:,} replicas{cost}: both tables agree\n{minimum}"
+    advice = f"plan with {needed:,} replicas{cost}, not {best.reserved:,}"
+    if _holds(planned, load):
+        return f"{advice}: {best.reserved:,} meet it, but not with {load.spare} lost\n{minimum}"
+    return (
+        f"{advice}: the first table is for requests that come evenly, but {WHY[pattern]}\n"
+        f"{minimum}, plus {load.spare} that may be lost; {planned.replicas:,} replicas have "
+        f"{objective.percentile} {planned.of(objective):.1f} ms"
+    )
 
 
 def _print_json(offers: Sequence[Offer], load: Load, simulated: Sequence[Simulated]) -> None:

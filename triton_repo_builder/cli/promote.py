@@ -11,6 +11,7 @@ import click
 
 from triton_repo_builder.base.declaration import Topic, declare, option
 from triton_repo_builder.base.option_values import Number, Switch, Text
+from triton_repo_builder.base.text import some
 from triton_repo_builder.cli import console, declared
 from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Address, Place
 
@@ -54,12 +55,11 @@ class PromoteOptions:
 
 def _rollback_note(move: Move) -> str:
     """Text about the roll-back, which must not promise a version that a rollback would refuse."""
-    from triton_repo_builder.repository import integrity
     from triton_repo_builder.ship.deploy import promote
 
     damage = promote.damage(move.root, promote.promoted(move), move.name, move.old)
     if damage:
-        return f"is not as it was built, so 'trb rollback {move.name}' refuses it: {integrity.listed(damage)}"
+        return f"is not as it was built, so 'trb rollback {move.name}' refuses it: {some(damage, 5)}"
     return f"is one 'trb rollback {move.name}' away"
 
 

@@ -10,6 +10,7 @@ import click
 
 from triton_repo_builder.base.declaration import Topic, option
 from triton_repo_builder.base.option_values import Switch, Text
+from triton_repo_builder.base.text import some
 from triton_repo_builder.cli import console, declared
 from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Place, Server
 
@@ -88,7 +89,6 @@ def command(repo: Path | None, server: ComparedServer, output: OutputOptions) ->
 
 
 def _print(chain: tuple[Link, ...]) -> None:
-    from triton_repo_builder.repository import integrity
 
     for link in chain:
         facts = link.facts
@@ -105,9 +105,10 @@ def _print(chain: tuple[Link, ...]) -> None:
             ("source run", facts.source_run),
             ("data set", facts.dataset_id),
             *((f"label {key}", value) for key, value in facts.labels),
+            *(("edited", f"{path}: {edit}") for path, edit in sorted(facts.edits.items())),
             ("built by", facts.trb_version and f"trb {facts.trb_version}"),
             ("git commit", link.commit),
-            ("altered", integrity.listed(link.altered)),
+            ("altered", some(link.altered, 5)),
             ("server", _server(link)),
         ]
         filled = [(name, value) for name, value in rows if value]

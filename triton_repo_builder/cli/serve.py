@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ import click
 
 from triton_repo_builder.base.declaration import Topic, option
 from triton_repo_builder.base.errors import TrbError
-from triton_repo_builder.base.option_values import FilePath, Number, Switch
+from triton_repo_builder.base.option_values import FilePath, Filled, Number, Switch
 from triton_repo_builder.cli import console, declared, engines, interrupts
 from triton_repo_builder.cli.following import Following, RevisionOptions, prepared
 from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, VARIABLE, Repo
@@ -51,8 +52,31 @@ class ProcessOptions:
     detach: bool = option(
         False, Switch(), Topic.OUTPUT, "Return when ready and keep it running: see trb status, trb stop."
     )
+    name: str | None = option(
+        None,
+        Filled(),
+        Topic.OUTPUT,
+        "With --detach: the name by which trb status, logs and stop call it.",
+        default="the repository's folder, with a number if another server has that name",
+        metavar="NAME",
+    )
     as_json: bool = option(False, Switch(), Topic.OUTPUT, "Print one JSON object when ready.", flag="--json")
     supervise: Path | None = option(None, FilePath(), Topic.OUTPUT, "", hidden=True)
+
+    def checked(self) -> ProcessOptions:
+        """The options. Raises ``UsageError`` for a name that no server can have."""
+        if self.name is None:
+            return self
+        from triton_repo_builder.run.serve.background import registry
+
+        if not self.detach and self.supervise is None:
+            raise click.UsageError("--name is for a server in the background: add --detach.")
+        if not registry.NAME.fullmatch(self.name):
+            raise click.BadParameter(
+                f"'{self.name}' is not a name: at most 63 letters, digits, '_', '.' or '-', not only digits",
+                param_hint="--name",
+            )
+        return self
 
 
 @click.command("serve", cls=declared.TopicCommand)
@@ -78,7 +102,7 @@ def command(
     Examples:
       trb serve
       trb serve my_repository --http-port 0 --grpc-port 0 --metrics-port 0
-      trb serve --load bert --detach
+      trb serve --load bert --detach --name bert     then: trb logs bert, trb stop bert
       trb serve --load none
       trb serve --engine docker --triton-release 24.10
       trb serve s3://models/minilm                   what 'trb push' put there, read from the bucket
@@ -88,11 +112,14 @@ def command(
     """
     from triton_repo_builder.run import serve
     from triton_repo_builder.run.client import admin_key
+    from triton_repo_builder.run.serve.background import registry
 
     key = admin_key.read(process.admin_key) if process.admin_key else ""
     following = prepared(repo, engine.name, options.models, revision) if revision.follow else None
     with interrupts.ctrl_c_in_background():
         if process.detach:
+            if process.name:
+                registry.check_free(process.name)
             supervised = replace(process, logs=False, detach=False, as_json=False)
             # The key itself stays in its file.
             arguments = declared.arguments(engine, options, revision, supervised)
@@ -166,7 +193,7 @@ def _run(
         examples = [snippets.usage(server.urls.http, name, repo / name) for name in server.endpoints]
         about = _about(server, repo, source, [endpoint.to_json() for endpoint in examples])
         if entry_file is not None:
-            registry.write(entry_file, _entry(about, begun))
+            registry.add(entry_file, _entry(about, begun), process.name or "")
         else:
             _show(about, as_json=as_json)
         with following.started(server, repo) if following else nullcontext():
@@ -209,7 +236,7 @@ def _detached(arguments: list[str], *, as_json: bool) -> int:
         return result
     _show(registry.about(result), as_json=as_json)
     if not as_json:
-        console.echo(f"runs in the background; stop it with: trb stop {result.name}")
+        console.echo(f"runs in the background; stop it with: trb stop {shlex.quote(result.name)}")
     return 0
 
 
@@ -265,13 +292,16 @@ def _show(about: dict[str, Any], *, as_json: bool) -> None:
 
 
 def show_endpoints(endpoints: list[dict[str, Any]]) -> None:
-    """Print a table of inputs and outputs, and the shortest curl line for each endpoint."""
+    """Print a table of inputs and outputs, and curl lines for each endpoint: one item, and many texts."""
     rows = [(e["name"], _tensors(e["inputs"]), _tensors(e["outputs"])) for e in endpoints]
     console.table(("endpoint", "inputs", "outputs"), rows)
     for endpoint in endpoints:
         # As they are: a table or a wrapped line could not be pasted.
-        line = endpoint.get("generate") or endpoint["curl"]
-        console.echo(line or f"# {endpoint['name']}: {endpoint['note']}")
+        titles = endpoint.get("titles") or {}
+        for call, title in titles.items():
+            console.echo(f"# {endpoint['name']}, {title}:\n{endpoint[call]}")
+        if not titles:
+            console.echo(endpoint["curl"] or f"# {endpoint['name']}: {endpoint['note']}")
 
 
 def _tensors(listed: list[dict[str, Any]]) -> str:

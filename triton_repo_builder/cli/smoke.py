@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from triton_repo_builder.repository import Repository
-    from triton_repo_builder.run.smoke import Line, SmokeReport
+    from triton_repo_builder.run.smoke import ReportLine, SmokeReport
     from triton_repo_builder.ship.stores import Location
 
 COLOURS = {"passed": "green", "failed": "bold red", "unverified": "yellow", "skipped": "dim"}
@@ -136,7 +136,7 @@ def _table(report: SmokeReport) -> None:
     console.table(columns, rows, right={"ms"}, whole={*columns} - {"detail"})
 
 
-def _result(line: Line) -> str:
+def _result(line: ReportLine) -> str:
     done = [check for check in line.checks if check.status.value in ("passed", "failed")]
     bad = sum(check.status.value == "failed" for check in line.checks)
     if line.status.value == "failed":

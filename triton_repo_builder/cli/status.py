@@ -17,18 +17,23 @@ if TYPE_CHECKING:
 
 SHOWN = 8
 """Names in a cell of the table; --json has all."""
+GAP = 3
+"""Columns between two cells of a table."""
 
 
 @click.command("status")
+@click.argument("server", required=False, metavar="[NAME|PID]")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list, one object per server.")
-def command(as_json: bool) -> int:
+def command(server: str | None, as_json: bool) -> int:
     """List the running servers that trb serve --detach started, with their loaded models.
 
-    A server that ended by itself is named once, with the reason. The exit code is 0 also if there is none.
+    With a name, only that one. A server that ended by itself is named once, with the reason. Without a name
+    the exit code is 0 also if there is none.
 
     \b
     Examples:
       trb status
+      trb status model_repository
       trb status --json
     """
     from triton_repo_builder.run.client import HttpClient
@@ -37,34 +42,47 @@ def command(as_json: bool) -> int:
     running, ended = registry.sweep()
     for name, words in ended:
         console.echo(f"{name} has ended: {words}", err=True)
-    ready = {server.pid: HttpClient(server.urls["http"], 2).answers_ready() for server in running}
-    loaded = {server.pid: _loaded(server) for server in running}
+    if server is not None:
+        running = (registry.select(running, server),)
+    ready = {each.pid: HttpClient(each.urls["http"], 2).answers_ready() for each in running}
+    loaded = {each.pid: _loaded(each) for each in running}
     if as_json:
         listed = [
-            {**registry.about(server), "ready": ready[server.pid], "loaded": loaded[server.pid][0]}
-            for server in running
+            {**registry.about(each), "ready": ready[each.pid], "loaded": loaded[each.pid][0]}
+            for each in running
         ]
         console.echo(json.dumps(listed, ensure_ascii=False))
-        return 0
-    if not running:
+    elif running:
+        _show([_row(each, ready[each.pid], loaded[each.pid]) for each in running])
+    else:
         console.echo("no servers run in the background")
-        return 0
-    columns = ("name", "pid", "engine", "HTTP", "gRPC", "state", "loaded", "repository")
-    rows = [
-        (
-            server.name,
-            str(server.pid),
-            f"docker ({server.container})" if server.container else server.engine,
-            server.urls["http"],
-            server.urls["grpc"],
-            ("ready" if ready[server.pid] else "not ready") + _restarted(server),
-            _short(*loaded[server.pid]),
-            server.repository,
-        )
-        for server in running
-    ]
-    console.table(columns, rows)
     return 0
+
+
+def _row(server: Background, ready: bool, loaded: tuple[list[str], int]) -> dict[str, str]:
+    return {
+        "name": server.name,
+        "pid": str(server.pid),
+        "engine": f"docker ({server.container})" if server.container else server.engine,
+        "HTTP": server.urls["http"],
+        "gRPC": server.urls["grpc"],
+        "state": ("ready" if ready else "not ready") + _restarted(server),
+        "loaded": _short(*loaded),
+        "repository": server.repository,
+    }
+
+
+def _show(rows: list[dict[str, str]]) -> None:
+    """Print a table, or a few lines for each server if the terminal is too narrow: no address is broken."""
+    widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in rows[0]}
+    if sum(widths.values()) + GAP * len(widths) <= console.output().width:
+        console.table(tuple(widths), [tuple(row.values()) for row in rows])
+        return
+    for row in rows:
+        console.echo("{name}: {state}, pid {pid}, {engine}".format(**row))
+        console.echo("  HTTP {HTTP}  gRPC {gRPC}".format(**row))
+        console.echo("  loaded {loaded}".format(**row))
+        console.echo("  repository {repository}".format(**row))
 
 
 def _restarted(server: Background) -> str:

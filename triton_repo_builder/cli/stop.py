@@ -13,8 +13,8 @@ from triton_repo_builder.cli import console
 def command(server: str | None, everything: bool) -> int:
     """Stop a server that trb serve --detach started, and wait until it has ended.
 
-    Without a name: the only running one. A name is the repository's folder name or path. --all also removes
-    containers left behind by a trb that was killed.
+    Without a name: the only running one. A name is that of trb status, or the repository's path. --all also
+    removes containers left behind by a trb that was killed.
 
     \b
     Examples:

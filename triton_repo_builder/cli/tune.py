@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,7 +83,7 @@ def command(
     """
     from triton_repo_builder.measure.bench.options import check
     from triton_repo_builder.measure.tune import run
-    from triton_repo_builder.measure.tune.live import Live
+    from triton_repo_builder.measure.tune.live import Live, affected, needed
 
     if len(options.protocols) > 1:
         raise click.UsageError("--protocol: the search needs one protocol.")
@@ -92,15 +93,18 @@ def command(
     check(options.bench)
     starts = address.url is None
     repository = engines.repository(repo, needed=starts or result.write)
-    live = Live(lambda: engines.reached(repository, address, engine), repository, own=starts)
     if options.endpoint in options.variants:
         raise click.UsageError(f"--variants: {options.endpoint} is what --endpoint names; leave it out.")
+    names = needed(repository, options.endpoint, options.variants) if repository and starts else ()
+    if repository and result.write:  # what is written must not break others that share a model
+        names = affected(repository, names)
+    live = Live(lambda: engines.reached(repository, address, engine, models=names), repository, own=starts)
     if result.matrix:
         return _matrix(live, options, as_json=result.as_json)
     options = replace(options, command=declared.command_line())
     with _folder(options.output):
         try:
-            report = _tuned(live, options, proven=result.write)
+            report = _tuned(live, options, prove=partial(_smoke, names=names) if result.write else None)
         except run.Ended as ended:
             _show(ended.report, options.output, as_json=False, quiet=result.as_json)
             raise
@@ -139,11 +143,13 @@ def _show(report: Report, output: Path | None, *, as_json: bool, quiet: bool = F
             console.echo(f"wrote {path}")
 
 
-def _tuned(live: Live, options: TuneOptions, *, proven: bool) -> Report:
+def _tuned(
+    live: Live, options: TuneOptions, *, prove: Callable[[Urls, Repository | None], None] | None
+) -> Report:
     from triton_repo_builder.measure.tune import run
 
     with interrupts.ctrl_c_in_background(), _progress() as progress:
-        return run.tune(live, options, progress, prove=_smoke if proven else None)
+        return run.tune(live, options, progress, prove=prove)
 
 
 @contextmanager
@@ -161,12 +167,12 @@ def _progress() -> Iterator[Callable[[str, int, int], None]]:
         yield tell
 
 
-def _smoke(urls: Urls, repository: Repository | None) -> None:
-    """Raise ``TrbError`` FAILED_CHECKS if the endpoints answer wrongly."""
+def _smoke(urls: Urls, repository: Repository | None, *, names: tuple[str, ...] = ()) -> None:
+    """Raise ``TrbError`` FAILED_CHECKS if these endpoints, or all, answer wrongly."""
     from triton_repo_builder.base.errors import Code, TrbError
     from triton_repo_builder.run import smoke
 
-    report = smoke.run(urls, repository, smoke.SmokeOptions())
+    report = smoke.run(urls, repository, smoke.SmokeOptions(endpoints=names))
     bad = [check for check in report.checks if check.status is smoke.Status.FAILED]
     if bad:
         raise TrbError(
@@ -183,6 +189,7 @@ def _settle(
     """Print the changes; with ``--write`` write them, and roll them back if smoke fails."""
     from triton_repo_builder.base.errors import TrbError
     from triton_repo_builder.measure.tune import write_back
+    from triton_repo_builder.measure.tune.live import affected
 
     try:
         changes = write_back.changes(report, repository, TOML)
@@ -200,8 +207,12 @@ def _settle(
             console.echo("nothing was written; --write writes this")
     if not result.write or not changes:
         return
-    with write_back.written(report, repository, changes), engines.running(repository.path, engine) as server:
-        _smoke(server.urls, engines.repository(repository.path, needed=True))
+    names = affected(repository, (endpoint, report.endpoint))
+    with (
+        write_back.written(report, repository, changes),
+        engines.running(repository.path, engine, models=names) as server,
+    ):
+        _smoke(server.urls, engines.repository(repository.path, needed=True), names=names)
     if not result.as_json:
         console.echo(f"wrote {', '.join(change.shown for change in changes)}; trb smoke passes as before")
         if not TOML.is_file() and endpoint == report.endpoint and report.default:
@@ -219,15 +230,16 @@ def _print(report: Report) -> None:
     counts = ", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses))
     console.echo(f"{report.endpoint}, {report.objective}: {len(report.trials)} settings, {counts}")
     rows = outputs.trial_rows(report)
-    right = {"trial", "req/s", "latency ms", "at all req/s", "rows/exec"}
-    console.table(outputs.TRIALS, rows[:SHOWN], right=right)
+    columns = outputs.trial_columns(report.objective)
+    console.table(columns, rows[:SHOWN], right={"trial", *columns[3:7]})
     if len(rows) > SHOWN:
         console.echo(f"… and {len(rows) - SHOWN} more")
     if report.compared:
-        console.echo("measured again in alternation:")
-        console.table(outputs.COMPARED, outputs.compared_rows(report), right={"req/s", "latency ms"})
+        console.echo("proof: the default and the best settings, measured again in turns:")
+        columns = outputs.compared_columns(report.objective)
+        console.table(columns, outputs.compared_rows(report), right={columns[1], columns[3]})
     if report.gains:
-        console.echo("each factor by itself:")
+        console.echo("gain by each change alone:")
         console.table(outputs.GAINS, outputs.gain_rows(report))
     if report.better:
         console.echo(f"chosen: {report.chosen}")
@@ -237,13 +249,14 @@ def _print(report: Report) -> None:
     if report.rps and chosen and chosen.capacity:
         replicas = -(-report.rps // chosen.capacity)
         console.echo(
-            f"{report.rps:g}/s need {replicas:.0f} of it; trb plan has headroom, lost replicas and cost"
+            f"{report.rps:g} requests/s need {replicas:.0f} replicas of it, if they come evenly; "
+            "trb plan adds a reserve, the cost, and bursts"
         )
     overheads = [trial.overhead for trial in report.trials]
     if overheads:
         mean = sum(overheads) / len(overheads)
         console.echo(
-            f"beside measuring a trial took {mean:.1f} s in the mean, at most {max(overheads):.1f} s"
+            f"loading models and starting clients took {mean:.1f} s a trial, at most {max(overheads):.1f} s"
         )
     for note in report.notes:
         console.note(note)
@@ -260,8 +273,8 @@ def _matrix(live: Live, options: TuneOptions, *, as_json: bool) -> int:
     if as_json:
         console.echo(json.dumps([vars(row) for row in rows], indent=1))
         return _held(rows)
-    numbers = ["instances", "requests/min", f"{slo.percentile} ms"]
-    console.echo(f"requests a minute with {slo}")
+    numbers = ["instances", "requests\na minute", f"{slo.percentile} ms\nat that rate"]
+    console.echo(f"requests a minute with {slo}; db: dynamic batching, ig: several instances")
     console.table(
         ["endpoint", "configuration", "dynamic batching", *numbers, "limited by"],
         [

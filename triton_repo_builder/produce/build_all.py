@@ -14,7 +14,7 @@ from triton_repo_builder.model.read.option_checks import check
 from triton_repo_builder.model.read.options import KEEP, BuildOptions, usage
 from triton_repo_builder.model.read.source import PREFERRED
 from triton_repo_builder.model.read.trb_toml import layered, read_toml, refuse_reach
-from triton_repo_builder.produce import build
+from triton_repo_builder.produce import build, keep_edits
 from triton_repo_builder.produce.build import Build
 from triton_repo_builder.produce.write import publish
 from triton_repo_builder.produce.write.built import BuiltEndpoint
@@ -157,6 +157,7 @@ def build_all(
     output: Path,
     *,
     force: bool = False,
+    drop_edits: bool = False,
     fail_fast: bool = False,
     step: Step = lambda name, done, total: None,
     built_all: Callable[[], None] = lambda: None,
@@ -164,7 +165,7 @@ def build_all(
     """Build what can be built; writes nothing. With ``fail_fast`` the first failure is raised.
 
     ``built_all`` is called before the builds are compared with the repository, which must not change from
-    then on until they are written.
+    then on until they are written. ``drop_edits``: accepted hand edits are not kept.
     """
     builds: dict[str, tuple[DiscoveredModel, Build]] = {}
     failed: list[Failed] = []
@@ -197,8 +198,13 @@ def build_all(
         refused.add(built.name)
         fails(builds[built.name][0], built.name, error)
 
-    built = [built for _, built in builds.values()]
     built_all()
+    built: list[Build] = []
+    for _, each in builds.values():
+        try:
+            built.append(keep_edits.keep(each, output, force=drop_edits))
+        except TrbError as error:
+            refuse(each, error)
     publication = publish.prepare_all(built, output, force=force, refused=refuse)
     return BuildAllResult(
         builds=tuple(discovered for discovered in built if discovered.name not in refused),

@@ -13,7 +13,7 @@ from triton_repo_builder.model.graph import reader, soundness
 from triton_repo_builder.model.read import slow_tokenizer, tokenizer
 from triton_repo_builder.model.read.options import BuildOptions
 from triton_repo_builder.model.read.signature import TensorSpec
-from triton_repo_builder.model.read.source import Given, Source
+from triton_repo_builder.model.read.source import Source, SourceOverrides
 from triton_repo_builder.produce import limits
 
 
@@ -35,7 +35,7 @@ class Inspection:
     problem: TrbError | None
 
 
-def inspect(path: Path, named_files: Given = reader.NOTHING) -> Inspection:
+def inspect(path: Path, named_files: SourceOverrides = reader.NOTHING) -> Inspection:
     """Read the model's skeleton and the files beside it; no weight is touched. Raises ``TrbError``."""
     src = reader.read_source(path, named_files)
     signature = src.signature

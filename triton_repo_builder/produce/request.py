@@ -1,4 +1,4 @@
-"""Make a ``Request`` from options: facts about a model before it is run.
+"""Make a ``PlanRequest`` from options: facts about a model before it is run.
 
 ``trb build`` goes on to a plan, ``trb optimize`` to other files of the same model.
 """
@@ -15,14 +15,14 @@ from triton_repo_builder.endpoint import tasks
 from triton_repo_builder.endpoint.golden import original
 from triton_repo_builder.endpoint.golden.original import OriginalModel
 from triton_repo_builder.endpoint.plan import defaults
-from triton_repo_builder.endpoint.plan.endpoint import Request, check_graph_batches
+from triton_repo_builder.endpoint.plan.endpoint import PlanRequest, check_graph_batches
 from triton_repo_builder.endpoint.tasks import raw_outputs, tensor
 from triton_repo_builder.endpoint.tasks.task import Kind, Task
 from triton_repo_builder.model.graph import isolated, reader, shape_inference
 from triton_repo_builder.model.read import source
 from triton_repo_builder.model.read.options import BuildOptions
 from triton_repo_builder.model.read.signature import refine
-from triton_repo_builder.model.read.source import Given
+from triton_repo_builder.model.read.source import SourceOverrides
 from triton_repo_builder.produce import limits
 
 Progress = Callable[[str], None]
@@ -32,7 +32,7 @@ Progress = Callable[[str], None]
 class Requested:
     """A request, the kind of its task, and the original model if it is to be run."""
 
-    request: Request
+    request: PlanRequest
     kind: Kind
     model: OriginalModel | None
     guess: str
@@ -53,7 +53,7 @@ def requested(
     if options.golden:
         isolated.start()
     progress("reading the model")
-    read = reader.read_source(options.model, Given.of(options))
+    read = reader.read_source(options.model, SourceOverrides.of(options))
     name = stated_name or source.check_name(source.default_name(read.path))
     release = releases.get(options.triton_release) if options.triton_release else releases.default()
     limits.check_release(read, release)
@@ -86,7 +86,7 @@ def requested(
     except TrbError as error:
         error.message += f" ({guess})" if guess else ""
         raise
-    request = Request(
+    request = PlanRequest(
         name=name,
         source=src,
         task=planned,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.base.text import some
 from triton_repo_builder.repository import content, importable, pbtxt
 from triton_repo_builder.repository.config import CONFIG, ModelConfig
 from triton_repo_builder.repository.manifest import MANIFEST, FileRecord, Manifest
@@ -125,13 +126,8 @@ def not_as_built(damage: Sequence[NotAsBuilt], where: str) -> TrbError:
     """The error for a repository that was altered after it was built."""
     return TrbError(
         Code.DIGEST_MISMATCH,
-        f"not as it was built: {listed(damage)}",
+        f"not as it was built: {some(damage, 5)}",
         where=where,
-        remedy="restore what is altered (git checkout, trb fetch), or build the endpoint again",
+        remedy="record an edit of your own with trb accept; else restore what is altered (git checkout, trb "
+        "fetch), or build the endpoint again",
     )
-
-
-def listed(items: Sequence[object], most: int = 5) -> str:
-    """The first ``most`` items in one line, and the number of further ones."""
-    rest = f" and {len(items) - most} more" if len(items) > most else ""
-    return ", ".join(map(str, items[:most])) + rest

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from triton_repo_builder import __version__
 from triton_repo_builder.base import files, transfer
 from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.repository.edits import Edit
 from triton_repo_builder.repository.interface import Endpoint
 
 MANIFEST = "manifest.json"
@@ -116,6 +117,8 @@ class VersionEntry:
     provenance: Origin = field(default_factory=Origin)
     content: str = ""
     """The content digest (``repository/content.py``), hex; empty if an older trb built it."""
+    edits: Mapping[str, Edit] = field(default_factory=dict)
+    """Accepted hand edits, by the file's path while the version is served."""
 
     @classmethod
     def of_json(cls, name: str, document: Mapping[str, Any]) -> VersionEntry:
@@ -140,10 +143,12 @@ class VersionEntry:
             options_digest=str(document.get("options_digest", "")),
             provenance=Origin.of_json(document.get("provenance", {})),
             content=str(document.get("content", "")),
+            edits={str(path): Edit.of_json(edit) for path, edit in document.get("edits", {}).items()},
         )
 
     def to_json(self) -> dict[str, Any]:
         provenance = self.provenance.to_json()
+        edits = {path: edit.to_json() for path, edit in sorted(self.edits.items())}
         return {
             "task": self.task,
             "facts": dict(self.facts),
@@ -161,6 +166,7 @@ class VersionEntry:
             **({"options_digest": self.options_digest} if self.options_digest else {}),
             **({"provenance": provenance} if provenance else {}),
             **({"content": self.content} if self.content else {}),
+            **({"edits": edits} if edits else {}),
         }
 
 

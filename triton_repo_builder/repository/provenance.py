@@ -7,10 +7,11 @@ what it serves.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from triton_repo_builder.repository.config import ModelConfig
+from triton_repo_builder.repository.edits import Edit
 from triton_repo_builder.repository.manifest import VersionEntry
 
 PREFIX = "trb."
@@ -69,6 +70,8 @@ class Facts:
     """Versions that are served."""
     content: str = ""
     """The content digest, hex; of a server's model, what its configuration says."""
+    edits: Mapping[str, Edit] = field(default_factory=dict)
+    """Accepted hand edits by path; of a server's model unknown."""
 
     @classmethod
     def of_entry(cls, name: str, entry: VersionEntry) -> Facts:
@@ -86,6 +89,7 @@ class Facts:
             labels=tuple(entry.provenance.labels.items()),
             versions=(entry.version,),
             content=entry.content,
+            edits=entry.edits,
         )
 
     @classmethod
@@ -134,4 +138,5 @@ class Facts:
             "source_run": self.source_run or None,
             "dataset_id": self.dataset_id or None,
             "labels": dict(self.labels),
+            "edits": {path: edit.to_json() for path, edit in sorted(self.edits.items())},
         }

@@ -4,6 +4,7 @@ Lies beside model.py in the server and is imported by it; needs numpy and Pillow
 are those of transformers' PIL image processors; ``preprocess.json`` holds their settings.
 """
 
+import base64
 import importlib
 import io
 import math
@@ -99,11 +100,22 @@ def decode(data: bytes) -> Any:
         except (Image.DecompressionBombWarning, Image.DecompressionBombError):
             raise BadImage(f"has more than {LARGEST:,} pixels") from None
         except Exception as error:
+            if file := from_base64(data):
+                return decode(file)
             raise BadImage(f"is not a {', '.join(FORMATS)} file: {reason(error)}") from None
         try:
             return ImageOps.exif_transpose(image).convert("RGB")
         except Exception as error:  # decoders raise what they like on a damaged file
             raise BadImage(f"is a damaged {image.format} file: {reason(error)}") from None
+
+
+def from_base64(data: bytes) -> bytes:
+    """The file in a base64 text or data URL, as JSON carries files; empty for anything else."""
+    text = data.partition(b",")[2] if data.startswith(b"data:") else data
+    try:
+        return base64.b64decode(b"".join(text.split()), validate=True)
+    except ValueError:
+        return b""
 
 
 def reason(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""Options of commands that send a repository somewhere."""
+"""Options of commands that send a repository somewhere, or make a server serve it."""
 
 from __future__ import annotations
 
@@ -44,4 +44,29 @@ class CommitOptions:
         "For --weights external: file://, https://, s3://.",
         flag="--weights-url",
         metavar="URL",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApplyOptions:
+    """Permissions of an apply, and its preflight."""
+
+    dry_run: bool = option(
+        False, Switch(), Topic.OUTPUT, "Only show what would change; exit 1 if anything would."
+    )
+    preflight: bool = option(
+        True,
+        Switch("no-preflight"),
+        Topic.RUNNING,
+        "First test each endpoint that changes on a separate local server.",
+        default="preflight",
+    )
+    interrupt: bool = option(
+        False,
+        Switch(),
+        Topic.RUNNING,
+        "An endpoint whose old and new models cannot be loaded at once may refuse requests meanwhile.",
+    )
+    force: bool = option(
+        False, Switch(), Topic.REPOSITORY, "Replace files in FOLDER that were edited since trb wrote them."
     )

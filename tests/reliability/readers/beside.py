@@ -76,7 +76,7 @@ def _sidecars(case: Path) -> None:
     from triton_repo_builder.model.read.options import BuildOptions
 
     path = case / _TOUCHED["folder"] / "model.onnx"
-    described = source.describe(*_graph(path), path, source.Given())
+    described = source.describe(*_graph(path), path, source.SourceOverrides())
     tokenizer.max_length(path.parent)
     tokenizer.table_of_positions(described.config)
     module, _ = tasks.choose(described, None)
@@ -198,7 +198,32 @@ def _processor_seeds() -> list[bytes]:
     return [b"preprocessor_config.json\n" + data for data in contents("preprocessor_config.json")()]
 
 
+def _label_seeds() -> list[bytes]:
+    plain = "good\nbad\nso so\n"
+    documents = ({"0": "good", "1": "bad", "2": "so so"}, ["good", "bad", "so so"])
+    listed = [f"labels.json\n{json.dumps(document)}" for document in documents]
+    config = f"labels.json\n{json.dumps({'model_type': 'bert', 'id2label': documents[0]})}"
+    return [text.encode() for text in (f"labels.txt\n{plain}", *listed, config)]
+
+
+def _labels(case: Path) -> None:
+    from triton_repo_builder.model.read import label_file
+
+    _, signature = _graph(MODELS / "embedding" / "classifier" / "model.onnx")
+    for name in ("labels.txt", "labels.json"):
+        if (case / name).exists():
+            label_file.read(case / name, signature)
+
+
 READERS = (
+    Reader(
+        name="labels",
+        about="the file of --labels, as text and as JSON",
+        seeds=_label_seeds,
+        damage=mutate.named(mutate.damaged_json),
+        lay=write_named(""),
+        read=_labels,
+    ),
     Reader(
         name="tokenizer",
         about="tokenizer.json",

@@ -292,7 +292,7 @@ def _cases(case: Path) -> None:
     from triton_repo_builder.run.smoke import target
 
     tensors = example.Tensor
-    example.inputs(case, (tensors(name="TEXT", datatype="BYTES", shape=(-1, 1)),))
+    example._golden(case, (tensors(name="TEXT", datatype="BYTES", shape=(-1, 1)),))
     example._with_file(case, (tensors(name="TEXT", datatype="BYTES", shape=(-1, 1)),))
     golden = target._golden(Repository(path=case, models=(), manifest=None), "smoke.json")
     cases.dump(golden).encode()

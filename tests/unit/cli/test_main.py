@@ -119,19 +119,68 @@ def test_the_completion_script_is_printed(
 @pytest.mark.parametrize(
     ("word", "hint"),
     [
-        ("biuld", "Did you mean 'build'?"),
-        ("inspekt", "Did you mean 'inspect'?"),
-        ("xyzzy", "See 'trb --help'."),
+        ("biuld", "did you mean trb build?"),
+        ("inspekt", "did you mean trb inspect?"),
+        ("xyzzy", "see trb --help"),
     ],
 )
 def test_an_unknown_command(word: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(word) == 2
-    assert f"No such command '{word}'. {hint}" in capsys.readouterr().err
+    assert capsys.readouterr().err == f"error: {word}: no such command [usage]\n  fix: {hint}\n"
 
 
-def test_an_unknown_option(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("build", "--modle", "x") == 2
-    assert "--model" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("line", "where", "message", "remedy"),
+    [
+        ("build --modle x", "--modle", "no such option", "did you mean --model?"),
+        ("tune --xyzzy", "--xyzzy", "no such option", "see trb tune --help"),
+        ("--xyzzy", "--xyzzy", "no such option", "see trb --help"),
+        ("build --model", "--model", "requires an argument", "see trb build --help"),
+        ("build --dry-run=3", "--dry-run", "does not take a value", "see trb build --help"),
+        (
+            "build --batching x",
+            "--batching",
+            "'x' is not one of 'on', 'off', 'auto'",
+            "see trb build --help",
+        ),
+        ("build --max-batch-size x", "--max-batch-size", "'x' is not a whole number", "see trb build --help"),
+        ("build --version x", "--version", "'x' is neither a number nor next", "see trb build --help"),
+        ("promote net", "--version", "is missing", "see trb promote --help"),
+        ("promote net --version x", "--version", "'x' is not a whole number", "see trb promote --help"),
+        ("diff a", "B", "is missing", "see trb diff --help"),
+        ("commit -m x a b", "b", "is one argument too many", "see trb commit --help"),
+        ("bench --timeout x", "--timeout", "'x' is not a time like 2s or 500ms", "see trb bench --help"),
+        (
+            "serve --image x --triton-release 25.03",
+            "",
+            "--image and --triton-release both choose the image",
+            "use one of them",
+        ),
+        ("tune --slo p99=1s --matrix --write", "", "--matrix is a table on standard output", "leave out"),
+    ],
+)
+def test_errors_of_the_command_line_look_like_the_others(
+    line: str, where: str, message: str, remedy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*line.split()) == Code.USAGE.exit
+    printed = capsys.readouterr()
+    place = f"{where}: " if where else ""
+    first, second = printed.err.splitlines()
+    assert first == f"error: {place}{message} [usage]"
+    assert second.startswith(f"  fix: {remedy}")
+    assert printed.out == ""
+    name, *arguments = line.split()
+    assert run(name, "--json", *arguments) == Code.USAGE.exit
+    document = json.loads(capsys.readouterr().out)
+    assert (document["code"], document["exit_code"], document["where"]) == ("usage", 2, where)
+    assert (document["error"], document["remedy"][: len(remedy)]) == (message, remedy)
+
+
+def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    run()
+    printed = capsys.readouterr()
+    assert "Usage: trb" in printed.out + printed.err
+    assert "error" not in printed.err
 
 
 # --- exit codes --------------------------------------------------------------------------------------
@@ -303,6 +352,22 @@ def test_the_next_command_can_be_pasted(tmp_path: Path, capsys: pytest.CaptureFi
     target = tmp_path / "my repository"
     assert run("build", "--model", str(model), "--no-golden", "--output", str(target)) == 0
     assert f"trb smoke '{target}' proves it" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("folder", ["model_repository", "my repository"])
+def test_after_the_next_version_the_last_line_promotes_it(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tiny.tensor_model(tmp_path / "net.onnx")
+    argv = ["build", "--model", "net.onnx", "--no-golden", "--output", folder]
+    assert run(*argv) == 0
+    capsys.readouterr()
+    assert run(*argv, "--version", "next", "--source-run", "2") == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    place = "" if folder == "model_repository" else " 'my repository'"
+    assert last == f"next: trb promote net{place} --version 2 serves it in place of version 1"
+    assert run("promote", "net", folder, "--version", "2") == 0
 
 
 def test_every_build_option_has_a_flag() -> None:

@@ -163,6 +163,32 @@ def test_a_model_without_large_matrices_is_left_alone(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("form", ["dequantised", "cast and scaled"])
+def test_weights_that_are_stored_as_integers_are_quantised_like_floats(form: str, tmp_path: Path) -> None:
+    integers = np.random.default_rng(2).integers(-127, 128, (32, 32)).astype(np.int8)
+    constants = {"q": integers, "scales": np.full(32, 0.01, np.float32)}
+    nodes = {
+        "dequantised": [node("DequantizeLinear", ["q", "scales"], ["w"])],
+        "cast and scaled": [
+            node("Cast", ["q"], ["float"], to=onnx.TensorProto.FLOAT),
+            node("Mul", ["float", "scales"], ["w"]),
+        ],
+    }[form]
+    graph = helper.make_graph(
+        [*nodes, node("MatMul", ["x", "w"], ["y"])],
+        "g",
+        [tensor("x", ["batch", 32])],
+        [tensor("y", ["batch", 32])],
+        [numpy_helper.from_array(values, name) for name, values in constants.items()],
+    )
+    path = tiny.save(tmp_path / "model.onnx", graph)
+    report = json.loads(trb("optimize", str(path), "-o", str(tmp_path / "out"), "--json"))
+    assert report["passed"] and report["steps"][1]["accuracy"]["mean"] > 0.999
+    kinds = [each.op_type for each in onnx.load(tmp_path / "out" / "model.onnx").graph.node]
+    assert "MatMulInteger" in kinds and not {"DequantizeLinear", "MatMul"} & {*kinds}
+    assert {file.suffix for file in (tmp_path / "out").iterdir()} <= {".onnx", ".json", ".png"}
+
+
 @pytest.mark.slow
 def test_what_is_quantised_already_is_left_alone(model: Path, tmp_path: Path) -> None:
     int8 = tmp_path / "int8"

@@ -156,3 +156,23 @@ def test_what_trb_toml_set_and_what_a_flag(tmp_path: Path, output: Path) -> None
     settings = json.loads(done.stdout)["endpoints"][0]["settings"]
     assert settings["instances"] == {"value": 3, "reason": "set in common.toml"}
     assert settings["threads"] == {"value": 1, "reason": "set in trb.toml"}
+
+
+def test_what_was_set_by_hand_and_what_it_caps(output: Path) -> None:
+    options = {"max_batch_size": 64, "preferred_batch_size": (8, 16), "max_queue_delay": 500}
+    told = reasons(tiny.make(MODELS / "embedding" / "minilm_fp32", output, golden=True, **options))
+    caps = Why.PREFERRED_CAPS.value.format(most=16, items="texts", limit=64)
+    assert told["preferred-batch-size"] == f"8,16: set by --preferred-batch-size; {caps}"
+    assert told["max-queue-delay"] == f"500 µs: set by --max-queue-delay; {Why.DELAY_UNIT.value}"
+    options = {"max_batch_size": 16, "preferred_batch_size": (8, 16)}
+    told = reasons(tiny.make(MODELS / "embedding" / "minilm_fp32", output, golden=True, **options))
+    assert "max-queue-delay" not in told
+    assert (
+        Why.PREFERRED_REACHES.value.format(most=16, items="texts", limit=16) in told["preferred-batch-size"]
+    )
+
+
+def test_a_number_of_another_machine_says_of_which() -> None:
+    """``measured`` alone would be of the machine that reads it."""
+    for why in Why:
+        assert "measured" not in why.value or "measured on " in why.value

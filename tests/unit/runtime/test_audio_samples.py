@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import wave
 from typing import Any
@@ -98,6 +99,13 @@ def test_formats() -> None:
     lengths = {name: len(reader()(data)) for name, data in golden.sounds().items()}
     assert set(lengths.values()) == {8_000}
     assert {name.rpartition(".")[2] for name in lengths} == {"wav", "flac", "ogg"}
+
+
+def test_base64_as_json_carries_it() -> None:
+    for text in (base64.b64encode(FLAC), b"data:audio/flac;base64," + base64.encodebytes(FLAC)):
+        np.testing.assert_array_equal(reader()(text), reader()(FLAC))
+    with pytest.raises(BadAudio, match="is cut short"):
+        reader()(base64.b64encode(WHOLE[:5_000]))
 
 
 WHOLE = tiny_sounds.wav(tiny_sounds.noise(5_000))

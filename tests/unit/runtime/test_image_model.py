@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import base64
 import json
 import shutil
 import sys
@@ -175,6 +176,18 @@ def test_bytes_that_are_no_image(data: bytes, message: str) -> None:
     with pytest.raises(BadImage) as caught:
         pixels(data)
     assert str(caught.value).startswith(message)
+
+
+def test_base64_as_json_carries_it() -> None:
+    """As ``load_image`` of transformers: bare, in lines, and as a data URL."""
+    data = tiny_images.file(20, 12)
+    bare = base64.b64encode(data)
+    for text in (bare, base64.encodebytes(data), b"data:image/png;base64," + bare):
+        np.testing.assert_array_equal(pixels(text), pixels(data))
+    with pytest.raises(BadImage, match="is a damaged PNG file"):
+        pixels(base64.b64encode(tiny_images.file(60, 60)[:900]))
+    with pytest.raises(BadImage, match="is not a JPEG"):
+        pixels(b"data:text/plain,hello")
 
 
 def test_images_that_would_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:

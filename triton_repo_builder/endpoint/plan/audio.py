@@ -19,7 +19,7 @@ from triton_repo_builder.endpoint.plan.defaults import ModelFacts
 from triton_repo_builder.endpoint.plan.endpoint import (
     PLACEHOLDER,
     EndpointPlan,
-    Request,
+    PlanRequest,
     Vendored,
     measured_obstacle,
     not_batched,
@@ -43,20 +43,20 @@ MEDIA = Media(
 )
 
 
-def prepare(request: Request) -> AudioSpec:
+def prepare(request: PlanRequest) -> AudioSpec:
     """The preprocessing in preprocessor_config.json. Raises ``TrbError``."""
     assert request.source.preprocessor is not None
     return audio_processor.read(request.source.preprocessor, request.source.config)
 
 
-def record(request: Request, prepared: AudioSpec, original: OriginalModel) -> Recording:
+def record(request: PlanRequest, prepared: AudioSpec, original: OriginalModel) -> Recording:
     """Answers to the files of this package."""
     source, batching = request.source, request.source.signature.batch.possible
     sounds = golden.given_sounds(prepared)
     return media.record(original, source, request.task, sounds, request.name, batching=batching)
 
 
-def plan(request: Request, prepared: AudioSpec, recording: Recording | None) -> EndpointPlan:
+def plan(request: PlanRequest, prepared: AudioSpec, recording: Recording | None) -> EndpointPlan:
     """Raises ``TrbError`` NOT_BATCHABLE."""
     if recording is None:
         golden.given_sounds(prepared)  # proves the preprocessing, as recording does

@@ -53,6 +53,8 @@ class ServingSettings:
     max_batch_size: Setting
     batching: Setting
     """``on`` or ``off``: whether the model joins requests."""
+    preferred: Setting | None = None
+    queue_delay: Setting | None = None
     padding: Setting | None = None
     """How texts of different length become a batch; None for other inputs."""
     run_tokens: Setting | None = None
@@ -68,6 +70,8 @@ class ServingSettings:
             ("threads", self.threads),
             ("max-batch-size", self.max_batch_size),
             ("batching", self.batching),
+            ("preferred-batch-size", self.preferred),
+            ("max-queue-delay", self.queue_delay),
             ("padding", self.padding),
             ("run-tokens", self.run_tokens),
             ("tokenizer-instances", self.preprocess_instances),
@@ -103,13 +107,16 @@ def decide(options: BuildOptions, machine: Hardware, facts: ModelFacts) -> Servi
     device = _device(options, machine)
     gpu = device.value == "gpu"
     instances = _given(options, "instances") or _instances(options, machine, gpu)
+    batch = _max_batch_size(options, machine, facts, gpu)
     return ServingSettings(
         device=device,
         kind="KIND_GPU" if gpu else "KIND_CPU",
         instances=instances,
         threads=_given(options, "threads") or _threads(options, machine, gpu),
-        max_batch_size=_max_batch_size(options, machine, facts, gpu),
+        max_batch_size=batch,
         batching=_batching(options, facts, gpu),
+        preferred=_preferred(options, facts, int(batch.value)),
+        queue_delay=_queue_delay(options),
         padding=facts.padding,
         run_tokens=_run_tokens(options, facts),
         preprocess_instances=_preprocess_instances(options, facts, instances),
@@ -226,6 +233,24 @@ def _batching(options: BuildOptions, facts: ModelFacts, gpu: bool) -> Setting:
         mixed = because(MIXED[facts.rows]) if facts.rows in MIXED else joins
         return Setting(value="on", why=facts.joins or mixed)
     return Setting(value="on", why=replace(why, limited=facts.joins))
+
+
+def _preferred(options: BuildOptions, facts: ModelFacts, limit: int) -> Setting | None:
+    """Sizes to wait for; Triton joins no more rows than the largest of them."""
+    sizes = options.preferred_batch_size
+    if not sizes or facts.obstacle:
+        return None
+    kind = Why.PREFERRED_CAPS if max(sizes) < limit else Why.PREFERRED_REACHES
+    caps = because(kind, most=max(sizes), items=ITEMS[facts.kind], limit=limit)
+    why = replace(set_by(options, "preferred_batch_size"), limited=caps)
+    return Setting(value=",".join(map(str, sizes)), why=why)
+
+
+def _queue_delay(options: BuildOptions) -> Setting | None:
+    if not options.max_queue_delay:
+        return None
+    why = replace(set_by(options, "max_queue_delay"), limited=because(Why.DELAY_UNIT))
+    return Setting(value=f"{options.max_queue_delay} µs", why=why)
 
 
 def _preprocess_instances(options: BuildOptions, facts: ModelFacts, instances: Setting) -> Setting | None:

@@ -32,8 +32,8 @@ UNPROVEN = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
-    """The input of planning, before the original model was run."""
+class PlanRequest:
+    """Input of planning, before the original model was run."""
 
     name: str
     source: Source
@@ -78,13 +78,13 @@ class EndpointPlan:
 class EndpointKind(Protocol):
     """A module of this package, and an entry in ``KINDS``."""
 
-    def prepare(self, request: Request) -> Any:
+    def prepare(self, request: PlanRequest) -> Any:
         """How a client's inputs become the graph's: used by recording and planning."""
 
-    def record(self, request: Request, prepared: Any, original: OriginalModel) -> Recording:
+    def record(self, request: PlanRequest, prepared: Any, original: OriginalModel) -> Recording:
         """The original model's answers."""
 
-    def plan(self, request: Request, prepared: Any, recording: Recording | None) -> EndpointPlan:
+    def plan(self, request: PlanRequest, prepared: Any, recording: Recording | None) -> EndpointPlan:
         """The decisions; ``recording`` is None with ``--no-golden``."""
 
 
@@ -100,7 +100,9 @@ def postprocess_files(task: TaskPlan, name: str, version: int) -> tuple[File, ..
     )
 
 
-def refuse_batching_options(request: Request, obstacle: str, remedy: str = "leave that option out") -> None:
+def refuse_batching_options(
+    request: PlanRequest, obstacle: str, remedy: str = "leave that option out"
+) -> None:
     """``TrbError`` NOT_BATCHABLE if the user asked for batching, by whichever option."""
     if option := _batching_option(request.options):
         raise TrbError(
@@ -122,7 +124,7 @@ def _batching_option(options: BuildOptions) -> str:
     return next((option for option, is_set in flags.items() if is_set), "")
 
 
-def check_graph_batches(request: Request) -> None:
+def check_graph_batches(request: PlanRequest) -> None:
     """``TrbError`` NOT_BATCHABLE if the user asked for batching and the graph has no batch axis."""
     batch = request.source.signature.batch
     if not batch.possible:
@@ -130,7 +132,7 @@ def check_graph_batches(request: Request) -> None:
         refuse_batching_options(request, batch.reason, f"{remedy}--batching off")
 
 
-def measured_obstacle(request: Request, recording: Recording | None) -> str:
+def measured_obstacle(request: PlanRequest, recording: Recording | None) -> str:
     """Why the graph or the recorded answers forbid batching, whatever its axes allow; else empty."""
     if not request.source.signature.batch.possible:
         return ""

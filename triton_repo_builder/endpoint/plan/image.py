@@ -21,7 +21,7 @@ from triton_repo_builder.endpoint.plan.defaults import ModelFacts
 from triton_repo_builder.endpoint.plan.endpoint import (
     PLACEHOLDER,
     EndpointPlan,
-    Request,
+    PlanRequest,
     Vendored,
     measured_obstacle,
     not_batched,
@@ -69,7 +69,7 @@ class Preprocessing:
     """Shape of one image's pixels."""
 
 
-def prepare(request: Request) -> Preprocessing:
+def prepare(request: PlanRequest) -> Preprocessing:
     """The preprocessing in preprocessor_config.json, or in Ultralytics' metadata. Raises ``TrbError``."""
     source = request.source
     export = vision.export(source)
@@ -91,14 +91,14 @@ def prove(prepared: Preprocessing) -> None:
     golden.pixels(prepared.spec, prepared.layout, golden.images())
 
 
-def record(request: Request, prepared: Preprocessing, original: OriginalModel) -> Recording:
+def record(request: PlanRequest, prepared: Preprocessing, original: OriginalModel) -> Recording:
     """Answers to the images of this package, with transformers' preprocessing."""
     source, batching = request.source, request.source.signature.batch.possible
     images = golden.given_images(prepared.spec, prepared.layout)
     return media.record(original, source, request.task, images, request.name, batching=batching)
 
 
-def plan(request: Request, prepared: Preprocessing, recording: Recording | None) -> EndpointPlan:
+def plan(request: PlanRequest, prepared: Preprocessing, recording: Recording | None) -> EndpointPlan:
     """Raises ``TrbError`` NOT_BATCHABLE."""
     if recording is None:
         prove(prepared)
@@ -135,7 +135,7 @@ def plan(request: Request, prepared: Preprocessing, recording: Recording | None)
     )
 
 
-def preprocess_files(request: Request, prepared: Preprocessing, preprocess: str) -> tuple[File, ...]:
+def preprocess_files(request: PlanRequest, prepared: Preprocessing, preprocess: str) -> tuple[File, ...]:
     """The files of the preprocessing model of that name."""
     root = f"{preprocess}/{request.options.version}"
     served = prepared.spec.settings(prepared.layout)
@@ -155,14 +155,14 @@ def preprocess_files(request: Request, prepared: Preprocessing, preprocess: str)
     return tuple(files)
 
 
-def vendored(request: Request, preprocess: str) -> Vendored:
+def vendored(request: PlanRequest, preprocess: str) -> Vendored:
     """The library beside the preprocessing model of that name."""
     options = request.options
     path = f"{preprocess}/{options.version}/vendor"
     return Vendored(library="pillow", path=path, wheels=options.pillow_wheel)
 
 
-def notes(request: Request, prepared: Preprocessing) -> tuple[str, ...]:
+def notes(request: PlanRequest, prepared: Preprocessing) -> tuple[str, ...]:
     """Notes on the preprocessing."""
     made_by = str(request.source.config.get("transformers_version", ""))
     return tuple(filter(None, (prepared.spec.version_note(made_by),)))

@@ -14,7 +14,7 @@ from triton_repo_builder.endpoint.golden.image import INPUT
 from triton_repo_builder.endpoint.golden.original import OriginalModel, Recording
 from triton_repo_builder.endpoint.plan import image, preprocessed, text
 from triton_repo_builder.endpoint.plan.defaults import ServingSettings
-from triton_repo_builder.endpoint.plan.endpoint import EndpointPlan, Request
+from triton_repo_builder.endpoint.plan.endpoint import EndpointPlan, PlanRequest
 from triton_repo_builder.endpoint.plan.image import Preprocessing
 from triton_repo_builder.endpoint.plan.model import (
     EnsembleStep,
@@ -37,7 +37,7 @@ class PreparedInputs:
     image: Preprocessing
 
 
-def prepare(request: Request) -> PreparedInputs:
+def prepare(request: PlanRequest) -> PreparedInputs:
     """The tokenizer with its limits, and the preprocessing. Raises ``TrbError``."""
     prepared = image.prepare(_images(request))
     if prepared.spec.size is None:
@@ -50,7 +50,7 @@ def prepare(request: Request) -> PreparedInputs:
     return PreparedInputs(text=text.prepare(_texts(request)), image=prepared)
 
 
-def record(request: Request, prepared: PreparedInputs, original: OriginalModel) -> Recording:
+def record(request: PlanRequest, prepared: PreparedInputs, original: OriginalModel) -> Recording:
     """Answers to images of this package, each with labels of its own."""
     of_texts = _texts(request)
     labels = {text for _, example in request.task.examples for texts in example.values() for text in texts}
@@ -66,7 +66,7 @@ def record(request: Request, prepared: PreparedInputs, original: OriginalModel) 
     ).noted(note)
 
 
-def plan(request: Request, prepared: PreparedInputs, recording: Recording | None) -> EndpointPlan:
+def plan(request: PlanRequest, prepared: PreparedInputs, recording: Recording | None) -> EndpointPlan:
     """Raises ``TrbError`` NOT_BATCHABLE if the inputs of several requests change each other's answers."""
     if recording is None:
         image.prove(prepared.image)
@@ -101,7 +101,7 @@ def plan(request: Request, prepared: PreparedInputs, recording: Recording | None
 
 
 def _joined(
-    request: Request, repository: RepositoryPlan, settings: ServingSettings, pixel_plan: TensorPlan
+    request: PlanRequest, repository: RepositoryPlan, settings: ServingSettings, pixel_plan: TensorPlan
 ) -> RepositoryPlan:
     """The text endpoint with the input IMAGE before its texts, and the pixels beside its tokens."""
     ensemble, tokenizer, *parts, network = repository.models
@@ -144,11 +144,11 @@ def _joined(
     return replace(repository, models=(ensemble, tokenizer, *parts, preprocess, network))
 
 
-def _pixels(request: Request) -> TensorSpec:
+def _pixels(request: PlanRequest) -> TensorSpec:
     return next(spec for spec in request.source.signature.inputs if spec.name == vision.NAME)
 
 
-def _texts(request: Request) -> Request:
+def _texts(request: PlanRequest) -> PlanRequest:
     """The request for the graph's texts only."""
     source = request.source
     section = source.config.get("text_config")
@@ -158,7 +158,7 @@ def _texts(request: Request) -> Request:
     return replace(request, source=replace(source, signature=signature, config=config))
 
 
-def _images(request: Request) -> Request:
+def _images(request: PlanRequest) -> PlanRequest:
     """The request for the graph's images only."""
     signature = replace(request.source.signature, inputs=(_pixels(request),))
     return replace(request, source=replace(request.source, signature=signature))

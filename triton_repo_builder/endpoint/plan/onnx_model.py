@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from triton_repo_builder.base.dtypes import INT32, INT64, DType
 from triton_repo_builder.endpoint.plan import accelerator
 from triton_repo_builder.endpoint.plan.defaults import ServingSettings
-from triton_repo_builder.endpoint.plan.endpoint import Request
+from triton_repo_builder.endpoint.plan.endpoint import PlanRequest
 from triton_repo_builder.endpoint.plan.model import (
     BatchInput,
     DynamicBatching,
@@ -77,7 +77,7 @@ class FirstRequests:
 
 
 def text(
-    request: Request,
+    request: PlanRequest,
     tokens: TokenSettings,
     settings: ServingSettings,
     warmup: FirstRequests,
@@ -184,7 +184,7 @@ _LENGTHS = BatchInput(
 
 
 def _tokenizer(
-    request: Request, tokens: TokenSettings, settings: ServingSettings, *, batching: bool
+    request: PlanRequest, tokens: TokenSettings, settings: ServingSettings, *, batching: bool
 ) -> ModelPlan:
     signature, task = request.source.signature, request.task
     assert settings.preprocess_instances is not None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from triton_repo_builder.endpoint.plan import onnx_model
 from triton_repo_builder.endpoint.plan.defaults import ServingSettings
-from triton_repo_builder.endpoint.plan.endpoint import Request
+from triton_repo_builder.endpoint.plan.endpoint import PlanRequest
 from triton_repo_builder.endpoint.plan.model import (
     EnsembleStep,
     InstanceGroup,
@@ -39,7 +39,7 @@ class Media:
 
 
 def models(
-    media: Media, request: Request, settings: ServingSettings, dims: tuple[int, ...], *, batching: bool
+    media: Media, request: PlanRequest, settings: ServingSettings, dims: tuple[int, ...], *, batching: bool
 ) -> RepositoryPlan:
     """File → answer: an ensemble of preprocessing, the model with its head, and post-processing if needed.
 
@@ -117,7 +117,7 @@ def models(
 
 def preprocess_model(
     media: Media,
-    request: Request,
+    request: PlanRequest,
     output: tuple[TensorPlan, ...],
     settings: ServingSettings,
     *,

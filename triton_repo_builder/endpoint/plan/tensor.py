@@ -11,7 +11,7 @@ from triton_repo_builder.endpoint.plan import defaults
 from triton_repo_builder.endpoint.plan.defaults import ModelFacts, ServingSettings
 from triton_repo_builder.endpoint.plan.endpoint import (
     EndpointPlan,
-    Request,
+    PlanRequest,
     measured_obstacle,
     not_batched,
     refuse_batching_options,
@@ -28,18 +28,18 @@ _NO_NAME = re.compile(r".*_dynamic_axes_\d+")
 """The name that torch gives an axis if nobody else did: each input has its own."""
 
 
-def prepare(request: Request) -> None:
+def prepare(request: PlanRequest) -> None:
     """The client's inputs are the graph's."""
 
 
-def record(request: Request, prepared: None, original: OriginalModel) -> Recording:
+def record(request: PlanRequest, prepared: None, original: OriginalModel) -> Recording:
     """Answers to generated inputs."""
     signature = request.source.signature
     batching = signature.batch.possible and not _own_axes(signature)
     return golden.record(original, request.source, request.name, batching=batching)
 
 
-def plan(request: Request, prepared: None, recording: Recording | None) -> EndpointPlan:
+def plan(request: PlanRequest, prepared: None, recording: Recording | None) -> EndpointPlan:
     """Raises ``TrbError`` NOT_BATCHABLE."""
     source, options = request.source, request.options
     measured = _own_axes(source.signature) or measured_obstacle(request, recording)
@@ -94,7 +94,7 @@ def _equal_shapes(signature: ModelSignature) -> Reason | None:
 
 
 def models(
-    request: Request,
+    request: PlanRequest,
     settings: ServingSettings,
     *,
     batching: bool,

@@ -18,7 +18,7 @@ from triton_repo_builder.endpoint.plan.defaults import ModelFacts
 from triton_repo_builder.endpoint.plan.endpoint import (
     PLACEHOLDER,
     EndpointPlan,
-    Request,
+    PlanRequest,
     Vendored,
     not_batched,
     postprocess_files,
@@ -65,7 +65,7 @@ class TextEncoding:
     notes: tuple[str, ...]
 
 
-def prepare(request: Request) -> TextEncoding:
+def prepare(request: PlanRequest) -> TextEncoding:
     """The tokenizer with the task's changes and limits. Raises ``TrbError``."""
     source, task, options = request.source, request.task, request.options
     text_limits.check_vocabulary(source, source.tokenizer_spec)
@@ -87,7 +87,7 @@ def prepare(request: Request) -> TextEncoding:
     return TextEncoding(tokenizer=spec, fixed=fixed, max_length=limit, stride=stride, notes=notes)
 
 
-def record(request: Request, prepared: TextEncoding, original: OriginalModel) -> Recording:
+def record(request: PlanRequest, prepared: TextEncoding, original: OriginalModel) -> Recording:
     """Answers by transformers' tokenizer and the untouched model."""
     source = request.source
     spec = source.tokenizer_spec  # golden cases put a task's marker tokens in on their own
@@ -110,7 +110,7 @@ def recording_settings(prepared: TextEncoding) -> golden.TokenizerSettings:
     )
 
 
-def plan(request: Request, prepared: TextEncoding, recording: Recording | None) -> EndpointPlan:
+def plan(request: PlanRequest, prepared: TextEncoding, recording: Recording | None) -> EndpointPlan:
     """Raises ``TrbError`` if the padding or the batching that was asked for is impossible."""
     source, task, options = request.source, request.task, request.options
     batch = source.signature.batch
@@ -212,7 +212,7 @@ def _cases(recording: Recording | None, batching: bool) -> CaseFile | None:
     return cases if cases is None or batching else golden.alone(cases)
 
 
-def _unproven_interaction(request: Request, prepared: TextEncoding) -> str:
+def _unproven_interaction(request: PlanRequest, prepared: TextEncoding) -> str:
     """Why rows must not be joined, as far as the graph alone shows it."""
     source, fixed = request.source, prepared.fixed
     own_length = bool(fixed.tokens) and fixed.by is not FixedBy.PADDING
@@ -226,7 +226,7 @@ def _unproven(batching: bool, interaction: str) -> tuple[str, ...]:
     return (UNPROVEN,) if batching and not interaction else ()
 
 
-def _front(request: Request, prepared: TextEncoding, types: bool, rows: Rows, memory: RunMemory) -> Front:
+def _front(request: PlanRequest, prepared: TextEncoding, types: bool, rows: Rows, memory: RunMemory) -> Front:
     inputs = onnx_model.model_inputs(request.source.signature, request.task)
     front = ragged.front(
         [(item.name, item.dtype.onnx) for item in inputs],
@@ -254,7 +254,7 @@ def _probes(prepared: TextEncoding, task: TaskPlan) -> list[Any]:
     return prepared.tokenizer.encode([*pairs, *texts], prepared.max_length)
 
 
-def _first_texts(request: Request) -> tuple[tuple[WarmupInput, ...], list[File]]:
+def _first_texts(request: PlanRequest) -> tuple[tuple[WarmupInput, ...], list[File]]:
     """The tokenizer's first request: an empty text, or an example if not every text is answered."""
     task, inputs, files = request.task, [], []
     example = task.examples[0][1] if task.examples and task.encoding.parameters else {}
@@ -281,7 +281,7 @@ def _positions(ids: Sequence[int], settings: TokenSettings) -> tuple[Sequence[in
 
 
 def _warmup(
-    request: Request, row: Any, settings: TokenSettings, batching: bool
+    request: PlanRequest, row: Any, settings: TokenSettings, batching: bool
 ) -> tuple[tuple[WarmupInput, ...], list[File]]:
     """A real text as the model's first request: random ids may be outside the vocabulary."""
     width = settings.pad_to or max(1, len(row.ids))

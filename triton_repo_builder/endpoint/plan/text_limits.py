@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import count
 
 from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.base.text import some
 from triton_repo_builder.endpoint.plan.text_padding import FixedBy, FixedLength
 from triton_repo_builder.endpoint.tasks import question_answering
 from triton_repo_builder.endpoint.tasks.support import pair_types
@@ -37,7 +38,7 @@ def unknown_tokens(src: Source, spec: TokenizerSpec) -> tuple[int, str]:
     if rows is None or spec.largest_id < rows:
         return 0, ""
     tokens = spec.beyond(rows)
-    listed = ", ".join(map(repr, tokens[:3])) + (f" and {len(tokens) - 3} more" if len(tokens) > 3 else "")
+    listed = some([*map(repr, tokens)], 3)
     return rows, f"a text that spells {listed} is refused: {shown} has {rows} rows, and none for that token"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from triton_repo_builder.endpoint.plan import accelerator
-from triton_repo_builder.endpoint.plan.endpoint import Request
+from triton_repo_builder.endpoint.plan.endpoint import PlanRequest
 from triton_repo_builder.endpoint.plan.text_padding import Mode, PaddingPlan
 from triton_repo_builder.model.graph import ragged, reader
 from triton_repo_builder.model.graph.parts import Rows
@@ -37,7 +37,7 @@ class RunMemory:
     notes: tuple[str, ...] = ()
 
 
-def decide(request: Request, padding: PaddingPlan, max_length: int | None, *, gpu: bool) -> RunMemory:
+def decide(request: PlanRequest, padding: PaddingPlan, max_length: int | None, *, gpu: bool) -> RunMemory:
     """The decision for a CPU; a GPU's memory bounds ``max_batch_size`` instead."""
     if gpu:
         ignored = "--run-tokens has no effect on a GPU, which runs a whole batch at once"

@@ -9,7 +9,7 @@ from triton_repo_builder.base.dtypes import INT32, INT64, STRING
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.endpoint.plan import accelerator, defaults, onnx_model
 from triton_repo_builder.endpoint.plan.defaults import Setting
-from triton_repo_builder.endpoint.plan.endpoint import Request
+from triton_repo_builder.endpoint.plan.endpoint import PlanRequest
 from triton_repo_builder.endpoint.plan.reasons import Reason, Why, because, set_by
 from triton_repo_builder.endpoint.tasks import raw_outputs
 from triton_repo_builder.endpoint.tasks.task import TaskPlan
@@ -146,7 +146,7 @@ def _trained_length(source: Source) -> int:
     return stated if isinstance(stated, int) and stated > 0 else 0
 
 
-def decide(request: Request, fixed: FixedLength, interaction: str) -> PaddingPlan:
+def decide(request: PlanRequest, fixed: FixedLength, interaction: str) -> PaddingPlan:
     """Raises ``TrbError``. ``interaction``: how rows change each other's answers; empty if they do not."""
     source, task, options = request.source, request.task, request.options
     batching = source.signature.batch.possible
@@ -193,7 +193,7 @@ def alone(padding: PaddingPlan) -> PaddingPlan:
     return replace(padding, mode=Mode.REQUEST) if padding.mode is Mode.BATCH else padding
 
 
-def _rows(request: Request, interaction: str) -> tuple[Rows, str]:
+def _rows(request: PlanRequest, interaction: str) -> tuple[Rows, str]:
     """Which rows the graph sees together, and why it does not run without padding."""
     if one_run := request.task.encoding.one_run:
         return Rows.PADDED, one_run

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.files import File
 from triton_repo_builder.base.releases import Release
-from triton_repo_builder.endpoint.plan.endpoint import EndpointPlan, Request, Vendored
+from triton_repo_builder.endpoint.plan.endpoint import EndpointPlan, PlanRequest, Vendored
 from triton_repo_builder.endpoint.plan.model import RepositoryPlan
 from triton_repo_builder.endpoint.render import config, vendor_pillow, vendor_sndfile, vendor_tokenizers
 from triton_repo_builder.endpoint.tasks.support import labels
@@ -38,7 +38,7 @@ def _library(library: Vendored, release: Release) -> list[File]:
 
 
 def render(
-    request: Request, plan: EndpointPlan, repository: RepositoryPlan, static: Sequence[File]
+    request: PlanRequest, plan: EndpointPlan, repository: RepositoryPlan, static: Sequence[File]
 ) -> tuple[File, ...]:
     """All files, by path: the ``static`` ones and files rendered from the plan. Raises ``TrbError``.
 
@@ -62,7 +62,7 @@ def _cases(name: str, recorded: CaseFile | None) -> list[File]:
     return [File(path=f"{name}/{CASES}", content=cases.dump(recorded).encode())]
 
 
-def _model(request: Request, repository: RepositoryPlan, front: Front | None) -> list[File]:
+def _model(request: PlanRequest, repository: RepositoryPlan, front: Front | None) -> list[File]:
     """``model.onnx`` and the files with its weights, the user's own byte for byte."""
     src, head, release = request.source, request.task.head, request.release
     root = f"{repository.network.name}/{repository.version}"

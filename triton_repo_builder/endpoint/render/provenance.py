@@ -12,7 +12,7 @@ from typing import Any
 
 from triton_repo_builder import __version__
 from triton_repo_builder.base.files import File
-from triton_repo_builder.endpoint.plan.endpoint import EndpointPlan, Request
+from triton_repo_builder.endpoint.plan.endpoint import EndpointPlan, PlanRequest
 from triton_repo_builder.endpoint.plan.model import ModelPlan, RepositoryPlan, TensorPlan
 from triton_repo_builder.endpoint.tasks.task import Kind
 from triton_repo_builder.model.read import slow_tokenizer
@@ -25,7 +25,7 @@ from triton_repo_builder.repository.manifest import Origin, SourceFile, VersionE
 from triton_repo_builder.repository.provenance import parameters
 
 
-def entry(request: Request, kind: Kind, plan: EndpointPlan, repository: RepositoryPlan) -> VersionEntry:
+def entry(request: PlanRequest, kind: Kind, plan: EndpointPlan, repository: RepositoryPlan) -> VersionEntry:
     """The endpoint's part of manifest.json: no path and no date of this machine.
 
     ``repository`` is the plan's repository, with shared models under their names.
@@ -80,7 +80,7 @@ def _companion_files(source: Source, kind: Kind) -> tuple[Path, ...]:
     if kind in (Kind.TEXT, Kind.IMAGE_AND_TEXT) and source.tokenizer:
         slow = source.tokenizer.name in slow_tokenizer.VOCABULARIES
         files += slow_tokenizer.sources(source.tokenizer) if slow else (source.tokenizer,)
-    return files
+    return (*files, source.labels) if source.labels else files
 
 
 def _tensor(model: ModelPlan, tensor: TensorPlan) -> Tensor:

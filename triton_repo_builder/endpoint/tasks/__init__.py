@@ -30,7 +30,7 @@ from triton_repo_builder.endpoint.tasks.support import audio, head_output, saved
 from triton_repo_builder.endpoint.tasks.task import TEXT_INPUTS, Kind, Task, architecture, takes_text
 from triton_repo_builder.model.read import input_constants, input_names, timm_config, ultralytics
 from triton_repo_builder.model.read.options import BuildOptions, usage
-from triton_repo_builder.model.read.signature import ModelSignature
+from triton_repo_builder.model.read.signature import ModelSignature, TensorSpec
 from triton_repo_builder.model.read.source import Source
 
 TASKS: dict[str, Task] = {
@@ -278,6 +278,19 @@ def _image_task(source: Source, name: str | None) -> tuple[Task, str] | None:
         return tensor, f"no task of trb is Ultralytics' '{other.task}': served as plain tensors"
     if pixels is not None and ultralytics.older(source.signature.metadata):
         return tensor, OBJECTNESS
+    if pixels is not None and vision.layout(pixels) == "NHWC":
+        return tensor, (
+            f"'{pixels.name}' {_axes(pixels)} looks like images with the channels last: served as plain "
+            "tensors, which clients send in that order; to take image files, describe their preprocessing "
+            "in a preprocessor_config.json (--preprocessor; docs/images.md)"
+        )
     if pixels is not None and pixels.name == vision.NAME:
         return tensor, "no preprocessor_config.json (--preprocessor names one): served as plain tensors"
     return None
+
+
+def _axes(spec: TensorSpec) -> str:
+    """``[N, 224, 224, 3]``."""
+    rows, *rest = spec.dims
+    sizes = ("N" if rows < 0 else str(rows), *("?" if size < 0 else str(size) for size in rest))
+    return f"[{', '.join(sizes)}]"

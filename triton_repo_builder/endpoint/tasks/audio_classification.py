@@ -10,7 +10,7 @@ from triton_repo_builder.model.read.source import Source
 
 NAME = "audio-classification"
 KIND = Kind.AUDIO
-OPTIONS = ("top_k",)
+OPTIONS = ("top_k", "labels")
 ARCHITECTURES = ("ForSequenceClassification",)
 
 

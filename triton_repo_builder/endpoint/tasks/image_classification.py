@@ -24,7 +24,7 @@ from triton_repo_builder.model.read.source import Source
 
 NAME = "image-classification"
 KIND = Kind.IMAGE
-OPTIONS = ("top_k",)
+OPTIONS = ("top_k", "labels")
 ARCHITECTURES = ("ForImageClassification",)
 TOP_K = 5
 

@@ -31,7 +31,7 @@ from triton_repo_builder.model.read.source import Source
 
 NAME = "text-classification"
 KIND = Kind.TEXT
-OPTIONS: tuple[str, ...] = ()
+OPTIONS: tuple[str, ...] = ("labels",)
 ARCHITECTURES = ("ForSequenceClassification",)
 TEXTS = (TextInput(name="TEXT"), TextInput(name="TEXT_PAIR", optional=True))
 

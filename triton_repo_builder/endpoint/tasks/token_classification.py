@@ -30,7 +30,7 @@ from triton_repo_builder.repository import tensor_names
 
 NAME = "token-classification"
 KIND = Kind.TEXT
-OPTIONS = ("aggregation",)
+OPTIONS = ("aggregation", "labels")
 ARCHITECTURES = ("ForTokenClassification",)
 AGGREGATIONS = ("none", "simple", "first", "average", "max")
 OUTPUTS = (

@@ -39,6 +39,7 @@ from triton_repo_builder.measure.bench.report.report import (
 from triton_repo_builder.measure.bench.target import Target
 from triton_repo_builder.measure.options import SETTLED, BenchOptions
 from triton_repo_builder.run.client import statistics
+from triton_repo_builder.run.client.statistics import ModelSplit
 
 LEAD = 0.05
 """Seconds between the order to start and the start."""
@@ -223,18 +224,14 @@ class _Run:
         due, ended, kinds = self._outcomes.arrays()
         whole = window_statistics.window(due, ended, kinds, first.at, last.at)
         inside = kinds[(ended >= first.at) & (ended < last.at)]
-        borders = covering(
-            [snapshot for snapshot in snapshots if snapshot.at >= first.at], self._target.models
-        )
-        begin, end = (borders[0], borders[-1]) if borders else (first, first)
-        models = (
-            statistics.split(begin.counters, end.counters, self._target.models) if end.at > begin.at else ()
-        )
+        taken = [snapshot for snapshot in snapshots if snapshot.at >= first.at]
+        models, split_seconds = self._split(taken)
+        called = next((model for model in models if model.model == self._target.name), None)
         server_cpu = _difference(first.server_cpu, last.server_cpu)
-        model_mean = next((model.request_ms for model in models if model.model == self._target.name), None)
+        model_mean = called.request_ms if called else None
         failures = self._outcomes.failures(inside)
         earlier = self._outcomes.failures(kinds[ended < first.at])
-        if failures.keys() - {OVERRUN} or TIMEOUT in earlier or end.at - begin.at != whole.seconds:
+        if failures.keys() - {OVERRUN} or TIMEOUT in earlier or split_seconds != whole.seconds:
             model_mean = None  # the mean covers other requests than the clients' latency
         shape, options = self._shape, self._options
         client = self._client(first, last, whole.answered)
@@ -258,16 +255,13 @@ class _Run:
             spread=window_statistics.spread(windows, shape.mode),
             windows=tuple(windows),
             models=models,
-            split_seconds=end.at - begin.at if models else None,
+            split_seconds=split_seconds if models else None,
             outside_ms=_difference(model_mean, whole.latency.mean if whole.latency else None),
             server_cpu_ms=_per(server_cpu, whole.answered),
             server_cores=None if server_cpu is None else server_cpu / whole.seconds,
-            response_cache=next(
-                (_part(model.cached, model.requests) for model in models if model.model == self._target.name),
-                None,
-            ),
+            response_cache=_part(called.cached, called.requests) if called else None,
             tokenizer_cache=_part(last.tokens[0] - first.tokens[0], sum(last.tokens) - sum(first.tokens)),
-            gpu_utilization=mean_gpu([snapshot for snapshot in snapshots if snapshot.at >= first.at]),
+            gpu_utilization=mean_gpu(taken),
             client=client,
             bottleneck=self._bottleneck(client, whole.latency),
             totals=totals,
@@ -275,6 +269,14 @@ class _Run:
             sent=self._sent,
             goodput=self._goodput(due, ended, kinds, first.at, last.at),
         )
+
+    def _split(self, snapshots: Sequence[Snapshot]) -> tuple[tuple[ModelSplit, ...], float]:
+        """Every model between the first and the last snapshot with its counters; the seconds between them."""
+        borders = covering(snapshots, self._target.models)
+        begin, end = (borders[0], borders[-1]) if borders else (snapshots[0], snapshots[0])
+        if end.at <= begin.at:
+            return (), 0.0
+        return statistics.split(begin.counters, end.counters, self._target.models), end.at - begin.at
 
     def _goodput(self, due: Floats, ended: Floats, kinds: Kinds, begin: float, end: float) -> float | None:
         """Answers per second that came within the objective's time."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -189,7 +190,7 @@ def _benched(path: Path, document: Mapping[str, Any], instance: str, objective: 
             )
         )
     if not rows:
-        raise ValueError("no level with --rate, and only an open loop shows what holds")
+        raise _closed_loop(path, document, objective)
     best = []
     for group in rows.values():
         holding = [row for row in group if row.latency_ms <= objective.ms]
@@ -199,6 +200,47 @@ def _benched(path: Path, document: Mapping[str, Any], instance: str, objective: 
             else min(group, key=lambda row: row.per_second)
         )
     return best
+
+
+SHARES = (0.3, 0.5, 0.7, 0.8, 0.9)
+"""Rates to measure, as shares of the highest throughput of waiting clients."""
+
+
+def _closed_loop(path: Path, document: Mapping[str, Any], objective: Objective) -> Exception:
+    """The error for a report without rates: with the command that measures them, if it says how."""
+    answered = [float(level["throughput"] or 0) for level in document["levels"]]
+    highest = max(answered, default=0.0)
+    if not 0 < highest < 1 / LEAST:
+        return ValueError("no level with --rate, and only an open loop shows what holds")
+    rates = ",".join(f"{share * highest:.{0 if highest >= 20 else 2}f}" for share in SHARES)
+    command = shlex.join([*_without_clients(str(document.get("command", ""))), "--rate", rates])
+    return _wrong(
+        path,
+        "was measured with --concurrency: clients that wait for their answers never queue, so it does not "
+        f"say at which rate {objective} holds",
+        f"measure rates: {command} --output rates; then give rates/{path.name}",
+    )
+
+
+def _without_clients(command: str) -> list[str]:
+    """The words of a ``trb bench`` command, less the options for its clients and its folder."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        words = []
+    if words[:2] != ["trb", "bench"]:
+        return ["trb", "bench"]
+    kept: list[str] = []
+    value_follows = False
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if value_follows:
+            value_follows = False
+        elif name in ("--concurrency", "--output", "--baseline"):
+            value_follows = not equals
+        elif word != "--json":
+            kept.append(word)
+    return kept
 
 
 def _wrong(path: Path, message: str, remedy: str = REMEDY) -> TrbError:

@@ -1,4 +1,7 @@
-"""Replicas and cost of a load for each capacity: offers that meet the objective first, then by cost."""
+"""Replicas and cost of a load for each capacity: offers that meet the objective first, then by cost.
+
+Without prices the cost is None, and offers are in the order of their replicas.
+"""
 
 from __future__ import annotations
 
@@ -36,22 +39,47 @@ class Offer:
     """Replicas that the load alone needs."""
     reserved: int
     """Replicas with headroom, and enough if the spare ones are lost."""
-    price: float
+    price: float | None
     """Price of one replica for an hour."""
-    per_hour: float
-    reserved_per_hour: float
-    per_million: float
+    per_hour: float | None
+    reserved_per_hour: float | None
+    per_million: float | None
     """Cost of a million requests, without reserve; ``reserved_per_million`` with it."""
-    reserved_per_million: float
+    reserved_per_million: float | None
 
 
-def offers(capacities: Sequence[Capacity], prices: Prices, load: Load) -> tuple[Offer, ...]:
+def offers(capacities: Sequence[Capacity], prices: Prices | None, load: Load) -> tuple[Offer, ...]:
     """All offers in the order of the advice. Raises ``TrbError`` USAGE for a machine without a price."""
     priced = [_offer(capacity, prices, load) for capacity in capacities]
-    return tuple(sorted(priced, key=lambda offer: (not offer.meets, offer.reserved_per_hour, offer.per_hour)))
+    return tuple(sorted(priced, key=_order))
 
 
-def _offer(capacity: Capacity, prices: Prices, load: Load) -> Offer:
+def _order(offer: Offer) -> tuple[bool, float, float, float]:
+    reserved, alone = offer.reserved_per_hour, offer.per_hour
+    if reserved is None or alone is None:
+        reserved, alone = offer.reserved, offer.replicas
+    return (not offer.meets, reserved, alone, offer.capacity.latency_ms if offer.price is None else 0)
+
+
+def _offer(capacity: Capacity, prices: Prices | None, load: Load) -> Offer:
+    price = _price(capacity, prices) if prices else None
+    replicas = _ceil(load.rps / capacity.per_second)
+    reserved = max(_ceil(load.rps * (1 + load.headroom) / capacity.per_second), replicas + load.spare)
+    requests = load.rps * HOUR / MILLION
+    return Offer(
+        capacity=capacity,
+        meets=capacity.latency_ms <= load.objective.ms,
+        replicas=replicas,
+        reserved=reserved,
+        price=price,
+        per_hour=None if price is None else replicas * price,
+        reserved_per_hour=None if price is None else reserved * price,
+        per_million=None if price is None else replicas * price / requests,
+        reserved_per_million=None if price is None else reserved * price / requests,
+    )
+
+
+def _price(capacity: Capacity, prices: Prices) -> float:
     if capacity.instance not in prices.per_hour:
         machines = ", ".join(prices.per_hour)
         raise TrbError(
@@ -62,21 +90,7 @@ def _offer(capacity: Capacity, prices: Prices, load: Load) -> Offer:
             where=capacity.source,
             remedy=f"name the machine with --on; the price file has: {machines}",
         )
-    price = prices.per_hour[capacity.instance]
-    replicas = _ceil(load.rps / capacity.per_second)
-    reserved = max(_ceil(load.rps * (1 + load.headroom) / capacity.per_second), replicas + load.spare)
-    requests = load.rps * HOUR / MILLION
-    return Offer(
-        capacity=capacity,
-        meets=capacity.latency_ms <= load.objective.ms,
-        replicas=replicas,
-        reserved=reserved,
-        price=price,
-        per_hour=replicas * price,
-        reserved_per_hour=reserved * price,
-        per_million=replicas * price / requests,
-        reserved_per_million=reserved * price / requests,
-    )
+    return prices.per_hour[capacity.instance]
 
 
 def _ceil(value: float) -> int:

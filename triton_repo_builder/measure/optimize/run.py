@@ -6,24 +6,30 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from triton_repo_builder.base import hardware
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.hardware import Hardware
+from triton_repo_builder.endpoint.golden.original import OriginalModel
 from triton_repo_builder.endpoint.plan import defaults
+from triton_repo_builder.endpoint.plan.endpoint import PlanRequest
 from triton_repo_builder.measure.optimize import accuracy, labelled, recipe, samples, search, speed, steps
-from triton_repo_builder.measure.optimize.accuracy import Accuracy
+from triton_repo_builder.measure.optimize.accuracy import Accuracy, Answer
+from triton_repo_builder.measure.optimize.labelled import Labelled
 from triton_repo_builder.measure.optimize.recipe import RecipeStep
 from triton_repo_builder.measure.optimize.samples import SampleSet
 from triton_repo_builder.measure.optimize.search import Judged, Progress
 from triton_repo_builder.measure.optimize.speed import Speed
 from triton_repo_builder.measure.options import OptimizeOptions
-from triton_repo_builder.model.graph import isolated, memory, prune, weights
+from triton_repo_builder.model.graph import isolated, memory, prune, stored_weights, weights
+from triton_repo_builder.model.read import skeleton
 from triton_repo_builder.model.read.options import BuildOptions
 from triton_repo_builder.model.read.signature import DIFFERENCE, PER_ROW, RECIPE
 from triton_repo_builder.model.read.source import Source
 from triton_repo_builder.produce import limits, request
+from triton_repo_builder.produce.request import Requested
 
 QUICK = 16
 """Number of samples that measure a product's sensitivity."""
@@ -40,6 +46,18 @@ class Measured:
     failure: str = ""
     quality: Mapping[str, float] = field(default_factory=dict)
     """Results on labelled examples, by measure."""
+
+    @classmethod
+    def of(cls, judged: Judged, source: Source) -> Measured:
+        """The line of a step, of which ``source`` is the file."""
+        return cls(
+            step=str(judged.step),
+            bytes=source.signature.bytes,
+            accuracy=judged.accuracy,
+            speed=judged.speed,
+            failure=judged.failure,
+            quality=judged.quality,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +83,94 @@ class Outcome:
         return next((line.failure for line in self.lines if line.failure), "")
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Comparison:
+    """The original model with its answers, and how candidates are made and compared with it."""
+
+    request: PlanRequest
+    sample_set: SampleSet
+    examples: Labelled | None
+    max_drop: float
+    folder: Path
+    baseline: OriginalModel
+    expected: Sequence[Answer]
+
+    @classmethod
+    def of(
+        cls, requested: Requested, settings: OptimizeOptions, folder: Path, progress: Progress
+    ) -> _Comparison:
+        """Choose the samples and run the original on them. Raises ``TrbError``."""
+        source, task = requested.request.source, requested.request.task
+        sample_set = samples.of(requested, settings.samples)
+        examples = labelled.read(settings.labelled, task) if settings.labelled else None
+        progress(f"answers of the original to {sample_set.count} samples", 0, 1)
+        baseline = speed.load(source)
+        return cls(
+            request=requested.request,
+            sample_set=sample_set,
+            examples=examples,
+            max_drop=settings.max_drop,
+            folder=folder,
+            baseline=baseline,
+            expected=sample_set.answers(baseline),
+        )
+
+    @property
+    def _batches(self) -> bool:
+        return self.request.source.signature.batch.possible
+
+    def original(self) -> Measured:
+        """The first line of the report: the original in turns with itself."""
+        times = speed.measure(self.baseline, self.baseline, self.sample_set, batch=self._batches)
+        return Measured(
+            step="original",
+            bytes=self.request.source.signature.bytes,
+            accuracy=accuracy.EXACT,
+            speed=Speed(latency=times.latency, original=times.latency, others=times.others),
+            quality=labelled.measured(self.examples, self.sample_set, self.baseline),
+        )
+
+    def judge(self, base: Source, number: int, step: RecipeStep) -> Judged:
+        """Make a step's file and measure it. Raises ``TrbError``."""
+        changed = self._make(step, base, f"{number}-{step.name}-{step.how}-{len(step.excluded)}.onnx")
+        limits.check_release(changed, self.request.release)
+        if not defaults.on_gpu(self.request.options, self.request.machine):
+            limits.check_operators(changed, self.request.release)
+        try:
+            candidate = speed.load(changed)
+        except TrbError as error:
+            raise steps.nothing(step, base.path, f"what it gives does not load: {error.message}") from None
+        _release(changed)
+        agreement = self._agreement(self.sample_set.answers(candidate))
+        # Rows that change each other are served one by one.
+        row_by_row = changed.signature.quantised and step.how != PER_ROW
+        return Judged(
+            step=step,
+            path=changed.path,
+            accuracy=agreement,
+            speed=speed.measure(
+                self.baseline, candidate, self.sample_set, batch=self._batches, row_by_row=row_by_row
+            ),
+            failure=agreement.failure(self.max_drop),
+            quality=labelled.measured(self.examples, self.sample_set, candidate),
+        )
+
+    def quick(self, base: Source, step: RecipeStep) -> float:
+        """The mean loss of a step over the first samples."""
+        changed = self._make(step, base, "quick.onnx")
+        return 1 - self._agreement(self.sample_set.answer(speed.load(changed), QUICK)).mean
+
+    def _agreement(self, answers: Sequence[Answer]) -> Accuracy:
+        return accuracy.compare(self.request.task.name, self.expected[: len(answers)], answers)
+
+    def _make(self, step: RecipeStep, base: Source, name: str) -> Source:
+        source, path = self.request.source, self.folder / name
+        _release(source, base)
+        steps.apply(step, base.path, path, self.sample_set)
+        _release(source, base)
+        return samples.source_of(source, path)
+
+
 def optimize(
     options: BuildOptions,
     settings: OptimizeOptions,
@@ -80,64 +186,15 @@ def optimize(
     requested = request.requested(options, machine=machine)
     source, task = requested.request.source, requested.request.task
     _check_device(planned, options, machine, source)
-    sample_set = samples.of(requested, settings.samples)
-    examples = labelled.read(settings.labelled, task) if settings.labelled else None
-    progress(f"answers of the original to {sample_set.count} samples", 0, 1)
-    baseline = speed.load(source)
-    expected = sample_set.answers(baseline)
-    batches = source.signature.batch.possible
-    original = speed.measure(baseline, baseline, sample_set, batch=batches)
-    original = Speed(latency=original.latency, original=original.latency, others=original.others)
-    lines = [
-        Measured(
-            step="original",
-            bytes=source.signature.bytes,
-            accuracy=accuracy.EXACT,
-            speed=original,
-            quality=labelled.measured(examples, sample_set, baseline),
-        )
-    ]
+    comparison = _Comparison.of(requested, settings, folder, progress)
+    lines = [comparison.original()]
     before, done = source, list[RecipeStep]()
-
-    def make(step: RecipeStep, base: Source, name: str) -> Source:
-        path = folder / name
-        _release(source, base)
-        steps.apply(step, base.path, path, sample_set)
-        _release(source, base)
-        return samples.source_of(source, path)
-
     zeros = prune.find(source.skeleton) if not (settings.steps or settings.recipe) else prune.ZeroParts()
     first = (RecipeStep(name=recipe.PRUNE),) if zeros.any else ()
     for number, step in enumerate((*first, *planned)):
-        base = before
+        base = _with_float_weights(before, folder) if step.name == recipe.INT8 else before
 
-        def judge(step: RecipeStep, base: Source = base, number: int = number) -> Judged:
-            changed = make(step, base, f"{number}-{step.name}-{step.how}-{len(step.excluded)}.onnx")
-            limits.check_release(changed, requested.request.release)
-            if not defaults.on_gpu(options, machine):
-                limits.check_operators(changed, requested.request.release)
-            try:
-                candidate = speed.load(changed)
-            except TrbError as error:
-                raise steps.nothing(
-                    step, base.path, f"what it gives does not load: {error.message}"
-                ) from None
-            _release(changed)
-            agreement = accuracy.compare(task.name, expected, sample_set.answers(candidate))
-            # Rows that change each other are served one by one.
-            row_by_row = changed.signature.quantised and step.how != PER_ROW
-            taken = speed.measure(baseline, candidate, sample_set, batch=batches, row_by_row=row_by_row)
-            failure = agreement.failure(settings.max_drop)
-            good = labelled.measured(examples, sample_set, candidate)
-            return Judged(
-                step=step, path=changed.path, accuracy=agreement, speed=taken, failure=failure, quality=good
-            )
-
-        def quick(step: RecipeStep, base: Source = base) -> float:
-            changed = make(step, base, "quick.onnx")
-            answers = sample_set.answer(speed.load(changed), QUICK)
-            return 1 - accuracy.compare(task.name, expected[: len(answers)], answers).mean
-
+        judge, quick = partial(comparison.judge, base, number), partial(comparison.quick, base)
         progress(str(step), 0, 1)
         try:
             if step.name == recipe.INT8 and not step.how:
@@ -149,18 +206,12 @@ def optimize(
             # Not the file under way, which is gone when somebody reads this.
             error.where = error.where.replace(str(base.path), str(source.path))
             raise
+        if base is not before:
+            for file in base.weights:
+                file.unlink()
         before = samples.source_of(source, judged.path)
         done.append(judged.step)
-        lines.append(
-            Measured(
-                step=str(judged.step),
-                bytes=before.signature.bytes,
-                accuracy=judged.accuracy,
-                speed=judged.speed,
-                failure=judged.failure,
-                quality=judged.quality,
-            )
-        )
+        lines.append(Measured.of(judged, before))
         if judged.failure:
             break
     _release(source)
@@ -168,14 +219,22 @@ def optimize(
     return Outcome(
         source=source,
         task=task.name,
-        samples=sample_set,
+        samples=comparison.sample_set,
         lines=tuple(lines),
         steps=tuple(done),
         path=before.path,
         max_drop=settings.max_drop,
-        labelled=examples.count if examples else 0,
+        labelled=comparison.examples.count if comparison.examples else 0,
         zeros=zeros,
     )
+
+
+def _with_float_weights(source: Source, folder: Path) -> Source:
+    """The model with float constants for weights that it stores as integers: what quantisers take."""
+    path = folder / "floats.onnx"
+    if not stored_weights.fold(skeleton.read(source.path), path):
+        return source
+    return samples.source_of(source, path)
 
 
 def _release(*sources: Source) -> None:

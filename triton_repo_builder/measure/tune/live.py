@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
@@ -42,6 +42,34 @@ FAILURES = (TrialFailed, RequestFailed, TrbError)
 def told(error: Exception) -> str:
     """One of ``FAILURES`` for a note or a cell."""
     return error.message if isinstance(error, TrbError) else str(error)
+
+
+def needed(repository: Repository, endpoint: str, variants: Sequence[str]) -> tuple[str, ...]:
+    """The endpoints that a server for this search loads. Raises ``TrbError`` USAGE."""
+    all_names = tuple(model.name for model in repository.endpoints)
+    names = (endpoint, *variants) if endpoint else (*all_names, *variants)
+    unknown = [name for name in names if repository.model(name) is None]
+    message = f"has no endpoint {unknown[0]}" if unknown else ""
+    if not endpoint and len(all_names) > 1:
+        message = f"has {len(all_names)} endpoints"
+    if message:
+        raise TrbError(
+            Code.USAGE,
+            message,
+            where=str(repository.path),
+            remedy=f"choose one with --endpoint: {', '.join(all_names)}",
+        )
+    return tuple(dict.fromkeys(names))
+
+
+def affected(repository: Repository, names: Iterable[str]) -> tuple[str, ...]:
+    """The endpoints that share a model with these, themselves included."""
+    models = set(composition.members(names, repository.steps_of))
+    return tuple(
+        model.name
+        for model in repository.endpoints
+        if not models.isdisjoint(composition.members((model.name,), repository.steps_of))
+    )
 
 
 class Live:

@@ -13,22 +13,38 @@ from triton_repo_builder.base import templates
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.measure.bench.report import png
 from triton_repo_builder.measure.bench.report.files import place
+from triton_repo_builder.measure.objective import Objective
 from triton_repo_builder.measure.tune.report import MEASURED, Gain, Report, Trial
 
 FILES = ("report.json", "report.csv", "front.png", "report.html")
-TRIALS = (
-    "trial",
-    "setting",
-    "result",
-    "req/s",
-    "latency ms",
-    "at all req/s",
-    "rows/exec",
-    "limited by",
-    "why",
-)
-COMPARED = ("setting", "req/s", "rounds", "latency ms", "over the default", "limited by")
 GAINS = ("factor", "before", "now", "gain")
+
+
+def trial_columns(objective: Objective) -> tuple[str, ...]:
+    """Headers of ``trial_rows``; the fourth to the seventh column hold numbers."""
+    return (
+        "trial",
+        "setting",
+        "result",
+        f"requests/s with\n{objective}",
+        f"{objective.percentile} ms\nat that rate",
+        "requests/s\nat most",
+        "rows per\nexecution",
+        "limited by",
+        "why given up",
+    )
+
+
+def compared_columns(objective: Objective) -> tuple[str, ...]:
+    """Headers of ``compared_rows``."""
+    return (
+        "setting",
+        f"requests/s with\n{objective}",
+        "in each round",
+        f"{objective.percentile} ms\nat that rate",
+        "times the default",
+        "limited by",
+    )
 
 
 def open_folder(folder: Path) -> None:
@@ -100,7 +116,7 @@ def trial_rows(report: Report) -> list[list[str]]:
         [
             str(trial.number),
             trial.name,
-            trial.status + (", front" if trial.number in front else ""),
+            trial.status + (", Pareto front" if trial.number in front else ""),
             number(trial.capacity) if trial.capacity else "-",
             number(trial.latency_ms) if trial.status == MEASURED else "-",
             number(trial.saturation),
@@ -158,8 +174,8 @@ def _html(report: Report, plot: bytes) -> str:
         "tune_report.html.jinja",
         report=report,
         plot=base64.b64encode(plot).decode(),
-        trials=(TRIALS, trial_rows(report)),
-        compared=(COMPARED, compared_rows(report)),
+        trials=(trial_columns(report.objective), trial_rows(report)),
+        compared=(compared_columns(report.objective), compared_rows(report)),
         gains=(GAINS, gain_rows(report)),
         run=[
             ("machine", report.machine.items()),

@@ -89,7 +89,8 @@ def approximate(graph: onnx.GraphProto, prefix: str) -> set[str]:
     del graph.node[:]
     graph.node.extend(node for node in kept if node.op_type != "Constant" or read & {*node.output})
     for name, value in CONSTANTS.items():
-        graph.initializer.append(helper.make_tensor(f"{prefix}gelu/{name}", TensorProto.FLOAT, [], [value]))
+        constant = helper.make_tensor(_constant(prefix, name), TensorProto.FLOAT, [], [value])
+        graph.initializer.append(constant)
     return {*replaced}
 
 
@@ -123,9 +124,14 @@ def _match(graph: _Graph, erf: onnx.NodeProto) -> tuple[str, list[onnx.NodeProto
     return source, gone
 
 
+def _constant(prefix: str, name: str) -> str:
+    """Name of a constant; not below ``prefix`` + "gelu", for exporters call outputs so."""
+    return f"{prefix}constants/gelu/{name}"
+
+
 def _nodes(source: str, output: str, prefix: str) -> Iterator[onnx.NodeProto]:
     """The second formula, in the order that ONNX Runtime fuses."""
-    base, constant = f"{prefix}{output}/", {name: f"{prefix}gelu/{name}" for name in CONSTANTS}
+    base, constant = f"{prefix}{output}/", {name: _constant(prefix, name) for name in CONSTANTS}
     for kind, first, second, name in (
         ("Mul", source, constant["slope"], f"{base}slope"),
         ("Mul", source, constant["cubic"], f"{base}cubic"),

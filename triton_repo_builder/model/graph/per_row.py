@@ -29,7 +29,7 @@ import numpy.typing as npt
 import onnx
 from onnx import helper
 
-from triton_repo_builder.model.graph import gelu, names, reader, value_bias, walk, weights
+from triton_repo_builder.model.graph import gelu, names, reader, value_bias, weights
 from triton_repo_builder.model.read.skeleton import Skeleton
 
 SMALLEST = 1024
@@ -185,7 +185,7 @@ def quantise(
             work.nodes.append(node)
     del model.graph.node[:]
     model.graph.node.extend(work.nodes)
-    _drop_initializers(model)
+    weights.drop_unread(model)
     model.ir_version = max(model.ir_version, 4)
     weights.save(model, output, folder, metadata or {}, work.initializers)
     progress(total, total)
@@ -288,12 +288,3 @@ def _quantised(matrix: npt.NDArray[Any], axis: int) -> tuple[npt.NDArray[np.int8
         divisor = scale if axis == 0 else scale[block, None]
         integers[block] = np.rint(matrix[block] / divisor)
     return integers, scale
-
-
-def _drop_initializers(model: onnx.ModelProto) -> None:
-    """Remove initializers that no node reads any more, in subgraphs as well."""
-    used = {name for graph in walk.graphs(model.graph) for node in graph.node for name in node.input}
-    used |= {value.name for value in (*model.graph.output, *model.graph.input)}
-    kept = [tensor for tensor in model.graph.initializer if tensor.name in used]
-    del model.graph.initializer[:]
-    model.graph.initializer.extend(kept)

@@ -24,13 +24,13 @@ from triton_repo_builder.model.read.signature import (
     batchability,
 )
 from triton_repo_builder.model.read.skeleton import Skeleton
-from triton_repo_builder.model.read.source import Given, Source
+from triton_repo_builder.model.read.source import Source, SourceOverrides
 
-NOTHING = Given()
+NOTHING = SourceOverrides()
 _DIGITS = re.compile("[0-9]{1,19}")
 
 
-def read_source(model: Path, overrides: Given = NOTHING) -> Source:
+def read_source(model: Path, overrides: SourceOverrides = NOTHING) -> Source:
     """The ONNX file at or in ``model``, its signature, and the files beside it. Raises ``TrbError``."""
     graph = skeleton.read(source.model_file(model, overrides.file))
     stated = signature(graph)

@@ -6,6 +6,7 @@ The skeleton says where each tensor's bytes lie; they are mapped, so only the te
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import numpy.typing as npt
 import onnx
 from onnx import numpy_helper
 
-from triton_repo_builder.model.graph import reader
+from triton_repo_builder.model.graph import reader, walk
 from triton_repo_builder.model.read import skeleton, wire
 
 LARGEST = 1_900_000_000
@@ -26,6 +27,21 @@ GRAPH, INITIALIZER, RAW_DATA = 7, 5, 9
 """Numbers of fields in onnx.proto: of a model, a graph and a tensor."""
 DATA = ".data"
 """Suffix of the file with the weights of a larger model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deferred:
+    """An initializer that is computed when it is written."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    compute: Callable[[], npt.NDArray[Any]]
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the numbers."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
 
 Large = tuple[onnx.TensorProto, Callable[[], npt.NDArray[Any]]]
 """An initializer without its numbers, and a function that returns them."""
@@ -52,7 +68,7 @@ def save(
     path: Path,
     folder: Path,
     metadata: Mapping[str, str],
-    added: Mapping[str, npt.NDArray[Any]] | None = None,
+    added: Mapping[str, npt.NDArray[Any] | Deferred] | None = None,
 ) -> None:
     """Write the model with all its weights, and use it up; external weights are read from ``folder``.
 
@@ -75,13 +91,14 @@ def save(
             continue
         size += values.nbytes
         large.append((_header(tensor.name, tensor.data_type, tensor.dims), partial(array, tensor, folder)))
-    for name, values in (added or {}).items():
-        if values.nbytes <= SMALL:
-            small.append(numpy_helper.from_array(np.ascontiguousarray(values), name))
+    for name, new in (added or {}).items():
+        compute = new.compute if isinstance(new, Deferred) else partial(np.asarray, new)
+        if new.nbytes <= SMALL:
+            small.append(numpy_helper.from_array(np.ascontiguousarray(compute()), name))
             continue
-        kind = onnx.helper.np_dtype_to_tensor_dtype(values.dtype)
-        size += values.nbytes
-        large.append((_header(name, kind, values.shape), partial(np.asarray, values)))
+        kind = onnx.helper.np_dtype_to_tensor_dtype(new.dtype)
+        size += new.nbytes
+        large.append((_header(name, kind, new.shape), compute))
     kept = onnx.GraphProto(initializer=small)
     del model.graph.initializer[:]
     model.graph.initializer.extend(kept.initializer)
@@ -133,6 +150,15 @@ def note(path: Path, metadata: Mapping[str, str]) -> None:
     add_metadata(addition, metadata)
     with path.open("ab") as file:
         file.write(addition.SerializeToString())
+
+
+def drop_unread(model: onnx.ModelProto) -> None:
+    """Remove initializers that no node reads any more, in subgraphs as well."""
+    used = {name for graph in walk.graphs(model.graph) for node in graph.node for name in node.input}
+    used |= {value.name for value in (*model.graph.output, *model.graph.input)}
+    kept = [tensor for tensor in model.graph.initializer if tensor.name in used]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(kept)
 
 
 def halve(before: Path, after: Path) -> None:

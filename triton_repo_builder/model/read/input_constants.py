@@ -46,9 +46,9 @@ def fits(spec: TensorSpec) -> bool:
     return typed and spec.shape is not None and (not spec.shape or (len(spec.dims) == 1 and spec.dims[0] < 2))
 
 
-def hint(signature: ModelSignature, excluded: Sequence[str] = ()) -> str:
-    """The option for inputs that could be given once, except ``excluded``; empty if there is none."""
-    fitting = [spec.name for spec in signature.inputs if fits(spec) and spec.name not in excluded]
+def hint(signature: ModelSignature) -> str:
+    """The option for inputs that could be given once; empty if there is none."""
+    fitting = [spec.name for spec in signature.inputs if fits(spec)]
     return " ".join(f"{flag(OPTION)} {name}=VALUE" for name in fitting)
 
 

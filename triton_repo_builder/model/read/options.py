@@ -113,6 +113,14 @@ class BuildOptions:
         default="beside the model",
         recorded=False,
     )
+    labels: Path | None = option(
+        None,
+        FilePath(folder=False),
+        Topic.ANSWER,
+        "File with the names of a classifier's labels: one a line, or JSON of number and name.",
+        default="id2label in config.json",
+        recorded=False,
+    )
     output: Path = option(
         Path("model_repository"),
         FilePath(),

@@ -14,9 +14,11 @@ from triton_repo_builder import repository
 from triton_repo_builder.base import containment, files
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.files import Checksum, File
+from triton_repo_builder.base.text import some
 from triton_repo_builder.model.read import (
     foreign,
     image_processor,
+    label_file,
     timm_config,
     tokenizer,
     tokenizer_template,
@@ -44,7 +46,7 @@ WHILE = 32 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Given:
+class SourceOverrides:
     """Files and inputs that the user names; for None and empty, the files beside the model count."""
 
     file: str | None = None
@@ -53,19 +55,22 @@ class Given:
     """The folder of the model that was exported, for files that the export has not."""
     tokenizer: Path | None = None
     preprocessor: Path | None = None
+    labels: Path | None = None
+    """The file with the names of a classifier's labels."""
     inputs: tuple[tuple[str, str], ...] = ()
     """(usual name, graph's name) of inputs."""
     constants: tuple[tuple[str, str], ...] = ()
     """(graph's name, value) of inputs that no request gives."""
 
     @staticmethod
-    def of(options: BuildOptions) -> Given:
+    def of(options: BuildOptions) -> SourceOverrides:
         """The files and inputs named by the options of a build."""
-        return Given(
+        return SourceOverrides(
             file=options.file,
             original=options.from_model,
             tokenizer=options.tokenizer,
             preprocessor=options.preprocessor,
+            labels=options.labels,
             inputs=options.input,
             constants=options.constant,
         )
@@ -84,6 +89,8 @@ class Source:
     """The tokenizer.json found or given."""
     preprocessor: Path | None = None
     """The preprocessor_config.json found or given: how images are made ready."""
+    labels: Path | None = None
+    """The file that names the labels, if given; ``config`` has them as its ``id2label``."""
     original: Path | None = None
     """The folder of the model that was exported, if given."""
     others: tuple[str, ...] = ()
@@ -156,7 +163,7 @@ class Source:
         return (*chosen, *named, *((plain,) if listed else ()))
 
 
-def describe(graph: Skeleton, signature: ModelSignature, model: Path, overrides: Given) -> Source:
+def describe(graph: Skeleton, signature: ModelSignature, model: Path, overrides: SourceOverrides) -> Source:
     """The model with the tokenizer, preprocessor and config.json that belong to it. Raises ``TrbError``."""
     path, original = graph.path, overrides.original
     if overrides.tokenizer:
@@ -167,6 +174,8 @@ def describe(graph: Skeleton, signature: ModelSignature, model: Path, overrides:
     config = tokenizer.settings(path.parent, "config.json") or tokenizer.settings(folder, "config.json")
     _check_config(path.parent / "config.json", config)
     config = timm_config.described(config)
+    if overrides.labels:
+        config = {**config, "id2label": label_file.read(overrides.labels, signature)}
     if original:
         _check_original(original, config)
         _check_tokenizer(original, path.parent, overrides)
@@ -176,6 +185,7 @@ def describe(graph: Skeleton, signature: ModelSignature, model: Path, overrides:
         config=config,
         tokenizer=file,
         preprocessor=image_processor.find(path, overrides.preprocessor, original),
+        labels=overrides.labels,
         original=original,
         others=() if overrides.file else _others(model, path),
     )
@@ -212,7 +222,7 @@ def _check_original(folder: Path, config: Mapping[str, Any]) -> None:
             )
 
 
-def _check_tokenizer(original: Path, exported: Path, overrides: Given) -> None:
+def _check_tokenizer(original: Path, exported: Path, overrides: SourceOverrides) -> None:
     """``TrbError`` if the original's tokenizer gives other ids than the export's own."""
     theirs, ours = tokenizer.find(original), tokenizer.find(exported)
     if overrides.tokenizer or theirs is None or ours is None or {theirs.name, ours.name} != {tokenizer.FILE}:
@@ -310,8 +320,7 @@ def _every(folder: Path) -> list[Path]:
 
 
 def _listed(candidates: Sequence[Path], folder: Path) -> str:
-    rest = f" and {len(candidates) - LISTED} more" if len(candidates) > LISTED else ""
-    return ", ".join(str(file.relative_to(folder)) for file in candidates[:LISTED]) + rest
+    return some([file.relative_to(folder) for file in candidates], LISTED)
 
 
 def _others(model: Path, taken: Path) -> tuple[str, ...]:

@@ -19,6 +19,8 @@ from triton_repo_builder.repository import MANIFEST, Manifest
 from triton_repo_builder.repository.journal import staging, swap
 from triton_repo_builder.repository.manifest import FileRecord
 
+KEPT = "this step changed nothing"
+"""Words for a failed write: earlier steps, and other endpoints, may have changed the repository already."""
 SMALL = 1_000_000
 """Limit in bytes for copying a file: a hard link would change with an edit of the other name."""
 
@@ -106,7 +108,7 @@ def install(root: Path, before: State, after: State, user_files: Collection[str]
     text = manifest.to_text()
     if not changed and (root / MANIFEST).is_file() and files.read_text(root / MANIFEST) == text:
         return
-    with staging.exclusive(root), staging.staging(root) as stage:
+    with staging.exclusive(root), staging.staging(root, kept=KEPT) as stage:
         for path, piece in after.items():
             if _unit(path) in changed:
                 files.put(File(path=path, content=piece.content, source=piece.source), stage)

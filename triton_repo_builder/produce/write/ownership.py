@@ -14,6 +14,9 @@ from triton_repo_builder.produce.write.built import BuiltEndpoint
 from triton_repo_builder.repository import Manifest
 from triton_repo_builder.repository.manifest import EndpointEntry, FileRecord, VersionEntry
 
+ACCEPT = "record the edit, which later builds keep: trb accept --why REASON; or replace it with --force"
+"""Remedy for an edited file that a build would replace."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
@@ -49,8 +52,7 @@ def claim(
     current = present(output, sorted(owned))
     edited = _edited(build, recorded, current, output)
     if edited and not force:
-        remedy = "keep your edit elsewhere (or see it with --diff) and build with --force"
-        raise edited_error(edited, output, remedy)
+        raise edited_error(edited, output, ACCEPT)
     new = {file.path for file in build.files}
     kept = [
         path for path in current if path not in new and _keep(path, recorded, build.version, build.models)

@@ -8,6 +8,7 @@ step: no request ever runs through the tokenizer of one version and the model of
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from triton_repo_builder import repository
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.files import File
+from triton_repo_builder.model.read.options import BuildOptions
 from triton_repo_builder.produce.write import publish
 from triton_repo_builder.produce.write.built import BuiltEndpoint
 from triton_repo_builder.repository import CONFIG, MANIFEST, SHARED, Manifest, manifest, pbtxt
@@ -83,14 +85,23 @@ def place(build: Built, output: Path, *, serve: bool, force: bool = False) -> Bu
         sorted((*_linked(rest, output, version, served), *written, *front), key=lambda f: f.path)
     )
     previous = served if now != served else old.previous
-    notes = (*build.notes, _note(build.name, version, now))
+    notes = (*build.notes, _note(build.name, version, now, output))
     return replace(build, files=everything, entry=arrange(entries, now, previous), notes=notes)
 
 
-def _note(name: str, version: int, now: int) -> str:
+def _note(name: str, version: int, now: int, output: Path) -> str:
     if version == now:
-        return f"version {now} of '{name}' is served now; 'trb rollback {name}' goes back"
-    return f"version {now} of '{name}' stays the one that is served; 'trb promote {name} --version {version}'"
+        return f"version {now} of '{name}' is served now; 'trb rollback {name}{_argument(output)}' goes back"
+    return f"version {now} of '{name}' stays the one that is served; '{promotion(name, version, output)}'"
+
+
+def promotion(name: str, version: int, output: Path) -> str:
+    """The command that serves a version."""
+    return f"trb promote {shlex.quote(name)}{_argument(output)} --version {version}"
+
+
+def _argument(output: Path) -> str:
+    return "" if output == BuildOptions.output else f" {shlex.quote(str(output))}"
 
 
 def _check(build: BuiltEndpoint, old: EndpointEntry, output: Path) -> None:

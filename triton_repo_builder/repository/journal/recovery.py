@@ -8,6 +8,7 @@ from pathlib import Path
 
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.base.text import some
 from triton_repo_builder.repository.journal import between, record, staging
 from triton_repo_builder.repository.journal.record import Journal, Kind
 from triton_repo_builder.repository.journal.swap import Swap
@@ -88,11 +89,10 @@ def _ended(stage: Path, root: Path, journal: Journal, *, write: bool) -> Iterato
 
 
 def _unsafe(changed: list[str], done: str, stage: Path, root: Path) -> TrbError:
-    listed = ", ".join(changed[:5]) + (f" and {len(changed) - 5} more" if len(changed) > 5 else "")
     return TrbError(
         Code.EDITED_FILE,
         f"a trb that was killed left the repository half {done}, and that cannot be undone, since it was "
-        f"changed after that: {listed}",
+        f"changed after that: {some(changed, 5)}",
         where=str(root),
         remedy=f"what was there before is in {stage / record.OLD}: move back what you need, then remove "
         f"{stage}",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 import stat
 import tempfile
@@ -37,20 +38,29 @@ def staging(output: Path, *, how: str = "", kept: str = "the repository is uncha
     Folders of killed processes are removed first.
     """
     parent, prefix = _place(output)
-    folder = None
+    folder = _named_at_random(parent, prefix)
     try:
         parent.mkdir(parents=True, exist_ok=True)
         _sweep(output)
-        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+        folder.mkdir(mode=0o700)
         with locked(folder):
             seal.mark(folder)
             yield folder
     except OSError as error:
         raise files.explain(error, output, how=how, kept=kept) from error
     finally:
-        # Still there if a swap failed and could not be undone either.
-        if folder is not None and not holds(folder):
-            process.to_the_end(lambda: discard(folder))
+        process.to_the_end(lambda: _leave(folder))
+
+
+def _named_at_random(parent: Path, prefix: str) -> Path:
+    """A folder that is yet to be made: if Ctrl-C comes while it is, its name is known."""
+    return parent / f"{prefix}{secrets.token_hex(8)}"
+
+
+def _leave(folder: Path) -> None:
+    # Still there if a swap failed and could not be undone either.
+    if not holds(folder):
+        discard(folder)
 
 
 def discard(folder: Path) -> None:
@@ -147,13 +157,14 @@ def temporary(kind: str) -> Iterator[Path]:
     """
     place, prefix = Path(tempfile.gettempdir()), f"trb-held-{kind}-"
     _sweep_all(folder for folder in place.glob(f"{prefix}*") if _is_own_folder(folder))
-    with filling():
-        folder = Path(tempfile.mkdtemp(prefix=prefix))
+    folder = _named_at_random(place, prefix)
     try:
+        with filling():
+            folder.mkdir(mode=0o700)
         with locked(folder):
             yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        process.to_the_end(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
 @contextlib.contextmanager

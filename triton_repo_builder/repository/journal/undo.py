@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
-import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,7 +80,7 @@ def undoable(root: Path, contents: Mapping[str, Collection[bytes | None]]) -> It
         )
         for entry in entries:
             if entry.before:
-                _link(root / entry.path, stage / OLD / entry.path)
+                files.keep(root / entry.path, stage / OLD / entry.path)
         files.sync_all(stage)
         edit = Edit(stage=stage, root=root, journal=Journal(kind=Kind.EDIT, entries=entries))
         record.begin(stage, edit.journal)
@@ -102,14 +100,6 @@ def undoable(root: Path, contents: Mapping[str, Collection[bytes | None]]) -> It
             if not kept:
                 edit.undo()
             raise
-
-
-def _link(file: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        os.link(file, target)
-    except OSError:  # a file system without links
-        shutil.copy2(file, target)
 
 
 def _digest(file: Path) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from triton_repo_builder import repository
-from triton_repo_builder.base import files
+from triton_repo_builder.base import files, resources
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.repository import cases, pbtxt
 from triton_repo_builder.repository.interface import Endpoint, Tensor
@@ -33,6 +33,10 @@ class Example:
     """name, datatype, shape and data of each needed input; ``data`` may be one value for all elements."""
     file: bytes | None
     """The content of the first input if that is a file such as an image: it cannot travel as JSON."""
+    path: str = ""
+    """A file to send as the first input, instead of ``file``."""
+    rows: tuple[Mapping[str, str], ...] = ()
+    """Two rows, input → text, if the endpoint takes a batch of nothing but texts."""
 
 
 def of_server(base: str, name: str, folder: Path) -> Example:
@@ -63,13 +67,38 @@ def of_repository(path: Path, name: str) -> Example:
 def example(endpoint: Endpoint, folder: Path) -> Example:
     """The endpoint with its shortest golden case in ``folder``, else with its warm-up file, or zeros."""
     with_file = _with_file(folder, endpoint.needed) or _with_warm_up_file(folder, endpoint)
-    inputs_with_data = with_file or inputs(folder, endpoint.needed)
+    golden = [] if with_file else _golden(folder, endpoint.needed)
+    inputs_with_data = with_file or (golden[0] if golden else sample_inputs.constants(endpoint.needed))
     return Example(
         endpoint=endpoint,
         obstacle=obstacle(endpoint, (*endpoint.needed, *endpoint.outputs)),
         inputs=tuple(inputs_with_data),
         file=with_file[0]["data"][0] if with_file else None,
+        rows=() if with_file else _rows(endpoint, golden[:2] or [inputs_with_data]),
     )
+
+
+def of_file(request: Example, path: Path) -> Example:
+    """The example with this file as its image or sound. Raises ``TrbError`` NOT_FOUND, USAGE."""
+    if not path.is_file():
+        raise TrbError(Code.NOT_FOUND, "is not a file", where=str(path), remedy="name an image or a sound")
+    needed = request.endpoint.needed
+    bytes_ = [
+        tensor for tensor in needed if tensor.datatype == "BYTES" and max(tensor.shape[1:], default=1) == 1
+    ]
+    named = [tensor for tensor in bytes_ if resources.samples(tensor.name)]
+    first = request.inputs[0]["name"] if request.file is not None else ""
+    names = [first] if first else [tensor.name for tensor in named or bytes_]
+    if len(names) != 1:
+        inputs = ", ".join(f"{tensor.name} {tensor}" for tensor in needed)
+        raise TrbError(
+            Code.USAGE,
+            "no input takes a file" if not names else "several inputs may take a file",
+            where=request.endpoint.name,
+            remedy=f"leave --file out; the inputs are {inputs}",
+        )
+    ordered = sorted(request.inputs, key=lambda item: item["name"] != names[0])
+    return replace(request, inputs=tuple(ordered), file=request.file or b"", path=str(path), rows=())
 
 
 def obstacle(endpoint: Endpoint, tensors: tuple[Tensor, ...]) -> str:
@@ -80,17 +109,12 @@ def obstacle(endpoint: Endpoint, tensors: tuple[Tensor, ...]) -> str:
     return f"{', '.join(half)} cannot travel as JSON: use a Triton client" if half else ""
 
 
-def inputs(folder: Path, tensors: tuple[Tensor, ...]) -> list[dict[str, Any]]:
-    """Inputs to ask with: name, datatype, shape, and data, which may be one value for all elements."""
-    return _golden(folder, tensors) or sample_inputs.constants(tensors)
-
-
-def _golden(folder: Path, tensors: tuple[Tensor, ...]) -> list[dict[str, Any]] | None:
-    """Inputs of the shortest golden case, if it fits a line."""
+def _golden(folder: Path, tensors: tuple[Tensor, ...]) -> list[list[dict[str, Any]]]:
+    """Inputs of the golden cases that fit a line, the shortest first."""
     try:
         golden = cases.load(folder / repository.CASES)
     except (OSError, ValueError):
-        return None
+        return []
     bodies = []
     for case in golden.cases:
         tensors_by_name = {tensor.name: tensor for tensor in case.inputs}
@@ -104,8 +128,22 @@ def _golden(folder: Path, tensors: tuple[Tensor, ...]) -> list[dict[str, Any]] |
             )
     # An empty text is a good test and a poor example.
     telling = [body for body in bodies if all(any(str(value).strip() for value in t["data"]) for t in body)]
-    best = min(telling, key=lambda body: len(json.dumps(body)), default=None)
-    return best if best is not None and len(json.dumps(best)) <= INLINE else None
+    short = [body for body in telling if len(json.dumps(body)) <= INLINE]
+    return sorted(short, key=lambda body: len(json.dumps(body)))
+
+
+def _rows(endpoint: Endpoint, bodies: list[list[dict[str, Any]]]) -> tuple[Mapping[str, str], ...]:
+    """Two rows of texts, the same one twice if there is no second; empty for any other endpoint."""
+    texts = all(tensor.datatype == "BYTES" and tensor.shape == (-1, 1) for tensor in endpoint.needed)
+    shapes = [item["shape"] for body in bodies for item in body]
+    if not (texts and shapes and endpoint.max_batch_size > 1) or any(shape != [1, 1] for shape in shapes):
+        return ()
+    rows = [{item["name"]: _first(item["data"]) for item in body} for body in bodies]
+    return (rows[0], rows[-1])
+
+
+def _first(data: Any) -> str:
+    return str(data[0] if isinstance(data, list) else data)
 
 
 def _with_file(folder: Path, tensors: tuple[Tensor, ...]) -> list[dict[str, Any]]:

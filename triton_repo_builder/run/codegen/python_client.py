@@ -8,7 +8,7 @@ import json
 import keyword
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -21,7 +21,12 @@ from triton_repo_builder.run.codegen.example import Example
 
 KINDS = {"BYTES": "str", "BOOL": "bool", "FP16": "float", "FP32": "float", "FP64": "float"}
 """Python's types; every other datatype is an int."""
-OURS = frozenset({"url", "timeout", "given", "counts", "answers", "outputs", "start", "batch", "row", "rows"})
+RESERVED = frozenset({"arguments", "extends", "implements", "outputs", "this"})
+"""Plurals that cannot name a call's texts: words of JavaScript, and a variable of the templates."""
+OURS = frozenset(
+    {"url", "timeout", "concurrency", "given", "counts", "batches", "batch", "pool", "answered", "outputs"}
+    | {"start", "name", "row", "rows"}
+)
 
 
 def typed(example: Example, url: str) -> str:
@@ -53,10 +58,18 @@ def typed(example: Example, url: str) -> str:
         outputs=outputs,
         max_batch_size=endpoint.max_batch_size,
         argument=needed[0] if one_text and endpoint.max_batch_size else None,
+        vector=_vector(outputs) if one_text and endpoint.max_batch_size else "",
+        noun="files" if example.file is not None else "texts",
         file=example.file is not None,
     )
     compile(text, "client", "exec")
     return text
+
+
+def _vector(outputs: Sequence[Mapping[str, Any]]) -> str:
+    """The attribute of an answer that is one vector; empty if the answer is anything else."""
+    vectors = [tensor["identifier"] for tensor in outputs if tensor["type"] == "list[float]"]
+    return vectors[0] if len(outputs) == len(vectors) == 1 else ""
 
 
 def calls(example: Example, url: str) -> dict[str, str]:
@@ -68,21 +81,48 @@ def calls(example: Example, url: str) -> dict[str, str]:
     plain = [dict(item) for item in example.inputs]
     if example.file is not None:
         return _file_calls(example, example.file, target)
-    items = [{**item, "python": snippets.expression(item), "javascript": _javascript(item)} for item in plain]
     short = snippets.curl_generate(url, endpoint, plain)
+    values = {"url": target, "items": _items(example), "most": endpoint.max_batch_size}
     return {
         **({"generate": short} if short else {}),
-        "curl": snippets.curl_line(target, plain, endpoint.outputs),
-        "python": templates.render("call.py.jinja", url=target, items=items).rstrip("\n"),
-        "javascript": templates.render("call.js.jinja", url=target, items=items).rstrip("\n"),
+        "curl": snippets.curl_line(target, snippets.batch(example), endpoint.outputs),
+        "python": templates.render("call.py.jinja", **values).rstrip("\n"),
+        "javascript": templates.render("call.js.jinja", **values).rstrip("\n"),
     }
+
+
+def file_of(calls: Mapping[str, str], language: str, name: str) -> str:
+    """The text of a file with one call; JavaScript in a function, since only modules may await outside."""
+    call = calls[language]
+    about = f"Call of the Triton endpoint {name}, written by trb client"
+    if language != "javascript":
+        return f"#!/bin/sh\n# {about}.\n{call}\n"
+    body = "".join(f"  {line}\n" for line in call.splitlines())
+    return f"// {about}; needs Node 18 or newer.\n\nasync function main() {{\n{body}}}\n\nmain();\n"
+
+
+def _items(example: Example) -> list[dict[str, Any]]:
+    """Template values of each input of a call; ``variable`` holds its texts, one each row."""
+    items: list[dict[str, Any]] = [
+        {**item, "python": snippets.expression(item), "javascript": _javascript(item), "variable": ""}
+        for item in example.inputs
+    ]
+    if not example.rows:
+        return items
+    used = set(RESERVED)
+    for item in items:
+        item["texts"] = [row[item["name"]] for row in example.rows]
+        item["variable"] = "texts" if len(items) == 1 else _identifier(f"{item['name']}s", used)
+        used.add(item["variable"])
+    return items
 
 
 def _file_calls(example: Example, file: bytes, target: str) -> dict[str, str]:
     """The calls if an input is a file: a JSON header with the others, then the file after its length."""
     item = {key: value for key, value in example.inputs[0].items() if key != "data"}
     others = [dict(other) for other in example.inputs[1:]]
-    values = {"url": target, "item": item, "others": others, "file": base64.b64encode(file).decode()}
+    encoded = base64.b64encode(file).decode()
+    values = {"url": target, "item": item, "others": others, "file": encoded, "path": example.path}
     return {
         "curl": snippets.curl_file(target, example),
         "python": templates.render("call_file.py.jinja", **values).rstrip("\n"),

@@ -7,7 +7,7 @@ import json
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -19,6 +19,11 @@ from triton_repo_builder.run.codegen.example import Example
 
 AS_JSON = "-H 'Content-Type: application/json'"
 """Without it ``-d`` sends a form: a tritonserver of release 24.10 ends at one of some megabytes."""
+SIZE = "\0"
+"""Placeholder of the number of bytes in a JSON header; no name has this character."""
+FLAT = " (the answers to several would be one flat list, without a shape)"
+BATCHED = ("curl", "python", "javascript")
+"""Calls with a batch, by Triton's infer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +35,8 @@ class Usage:
     """A shell line; empty if curl cannot call it, for the reason in ``note``."""
     generate: str = ""
     """A shorter line for one item; empty if Triton's generate extension does not take these inputs."""
+    titles: Mapping[str, str] = field(default_factory=dict)
+    """Number of items in a request of each line: ``generate``, ``curl``."""
     note: str = ""
 
     def to_json(self) -> dict[str, Any]:
@@ -40,7 +47,7 @@ class Usage:
         )
         name = self.endpoint.name
         calls = {"generate": self.generate, "curl": self.curl, "note": self.note}
-        return {"name": name, "inputs": inputs, "outputs": outputs, **calls}
+        return {"name": name, "inputs": inputs, "outputs": outputs, **calls, "titles": dict(self.titles)}
 
 
 def usage(base: str, name: str, folder: Path) -> Usage:
@@ -53,12 +60,39 @@ def usage(base: str, name: str, folder: Path) -> Usage:
     request = example.example(endpoint, folder)
     if request.file is not None:
         return Usage(endpoint=endpoint, curl=curl_file(url, request))
-    inputs = [dict(item) for item in request.inputs]
-    return Usage(
-        endpoint=endpoint,
-        curl=curl_line(url, inputs, endpoint.outputs),
-        generate=curl_generate(base, endpoint, inputs),
-    )
+    curl = curl_line(url, batch(request), endpoint.outputs)
+    generate = curl_generate(base, endpoint, request.inputs)
+    lines = {"generate": generate, "curl": curl}
+    shown = {call: title for call, title in titles(request).items() if lines.get(call)}
+    return Usage(endpoint=endpoint, **lines, titles=shown)
+
+
+def batch(request: Example) -> list[dict[str, Any]]:
+    """The example's inputs, with two rows if they are texts."""
+    if not request.rows:
+        return [dict(item) for item in request.inputs]
+    return [
+        {
+            "name": tensor.name,
+            "datatype": tensor.datatype,
+            "shape": [len(request.rows), 1],
+            "data": [row[tensor.name] for row in request.rows],
+        }
+        for tensor in request.endpoint.needed
+    ]
+
+
+def titles(request: Example) -> dict[str, str]:
+    """Number of items in one request of each call, with a warning of flat answers for ``generate``.
+
+    Triton's generate extension takes the number of values for the batch size, and writes an output as a list
+    of its elements, without a shape: two texts get 2 x 384 numbers in one list (server 2.51).
+    """
+    most = request.endpoint.max_batch_size
+    if not request.rows:
+        return {"generate": "one item" + (FLAT if most > 1 else "")}
+    noun = "text" if len(request.rows[0]) == 1 else "row"
+    return {"generate": f"one {noun}{FLAT}", **dict.fromkeys(BATCHED, f"1 to {most} {noun}s in a request")}
 
 
 def curl_generate(base: str, endpoint: Endpoint, inputs: Sequence[Mapping[str, Any]]) -> str:
@@ -103,6 +137,8 @@ def curl_file(url: str, request: Example) -> str:
 
     The only input may come alone as well (header length 0), but then Triton answers in binary.
     """
+    if request.path:
+        return _curl_path(url, request)
     content = request.file or b""
     first = {key: value for key, value in request.inputs[0].items() if key != "data"}
     item = {**first, "parameters": {"binary_data_size": len(content) + 4}}
@@ -114,6 +150,35 @@ def curl_file(url: str, request: Example) -> str:
     return f"({body}) | {send} -H 'Inference-Header-Content-Length: {len(header)}' --data-binary @-"
 
 
+def _curl_path(url: str, request: Example) -> str:
+    """``curl_file`` for a file on disk. The shell takes its size: the line serves other files as well."""
+    first = {key: value for key, value in request.inputs[0].items() if key != "data"}
+    item = {**first, "parameters": {"binary_data_size": SIZE}}
+    text = json.dumps({"inputs": [item, *_listed(request.inputs[1:])]})
+    before, after = map(shlex.quote, text.split(json.dumps(SIZE), 1))
+    octets = " ".join(f"$((size >> {shift} & 255))" for shift in (0, 8, 16, 24))
+    send = f"curl -s {shlex.quote(url)} -H 'Content-Type: application/octet-stream'"
+    return (
+        f'file={shlex.quote(request.path)}; size=$(($(wc -c < "$file"))); '
+        f"header=$(printf %s%d%s {before} $((size + 4)) {after}); "
+        f'(printf %s "$header"; printf "$(printf \'\\\\%03o\' {octets})"; cat -- "$file") | '
+        f'{send} -H "Inference-Header-Content-Length: ${{#header}}" --data-binary @-'
+    )
+
+
+def _listed(inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Inputs with every element spelled out."""
+    return [
+        {
+            **item,
+            "data": item["data"]
+            if isinstance(item["data"], list)
+            else [item["data"]] * math.prod(item["shape"]),
+        }
+        for item in inputs
+    ]
+
+
 def curl_line(url: str, inputs: list[dict[str, Any]], outputs: tuple[Tensor, ...]) -> str:
     """One line of shell. ``data`` other than a list is the value of every element."""
     body: dict[str, Any] = {}
@@ -123,13 +188,7 @@ def curl_line(url: str, inputs: list[dict[str, Any]], outputs: tuple[Tensor, ...
         save = " -o answer.bin"
     line = f"curl -s{save} {shlex.quote(url)} {AS_JSON} -d "
     if _inline(inputs):
-        full = [
-            item
-            if isinstance(item["data"], list)
-            else {**item, "data": [item["data"]] * math.prod(item["shape"])}
-            for item in inputs
-        ]
-        text = json.dumps({"inputs": full, **body}, ensure_ascii=False)
+        text = json.dumps({"inputs": _listed(inputs), **body}, ensure_ascii=False)
         if len(text) <= example.INLINE:
             return line + shlex.quote(text)
     parts = ", ".join(

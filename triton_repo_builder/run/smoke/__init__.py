@@ -5,7 +5,7 @@ from triton_repo_builder.run.options import SmokeOptions
 from triton_repo_builder.run.smoke.junit import junit
 from triton_repo_builder.run.smoke.report import (
     Check,
-    Line,
+    ReportLine,
     SmokeReport,
     Status,
     did_not_pass,
@@ -14,8 +14,8 @@ from triton_repo_builder.run.smoke.run import Progress, reach, run
 
 __all__ = [
     "Check",
-    "Line",
     "Progress",
+    "ReportLine",
     "SmokeOptions",
     "SmokeReport",
     "Status",

@@ -28,6 +28,11 @@ class Mismatch(Exception):
         self.allowed = allowed
 
 
+def not_done(group: str, name: str, endpoint: str, why: str, status: Status = Status.UNVERIFIED) -> Check:
+    """The result of a check that could not be done, or that does not apply."""
+    return Check(group=group, name=name, endpoint=endpoint, status=status, detail=why)
+
+
 def attempt(
     group: str, name: str, action: Callable[[], Seen], *, endpoint: str = "", protocol: str = ""
 ) -> Check:

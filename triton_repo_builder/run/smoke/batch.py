@@ -12,7 +12,7 @@ from triton_repo_builder.repository import cases
 from triton_repo_builder.run.client import REFUSED, RequestFailed
 from triton_repo_builder.run.client.codec import Array
 from triton_repo_builder.run.smoke import compare
-from triton_repo_builder.run.smoke.attempt import Mismatch, Seen, attempt
+from triton_repo_builder.run.smoke.attempt import Mismatch, Seen, attempt, not_done
 from triton_repo_builder.run.smoke.neighbour import (
     Neighbours,
     shapes,
@@ -22,8 +22,8 @@ from triton_repo_builder.run.smoke.neighbour import (
 from triton_repo_builder.run.smoke.report import Check, Status
 from triton_repo_builder.run.smoke.session import (
     GRPC,
-    Session,
-    Subject,
+    ServedEndpoint,
+    SmokeSession,
     inputs_of,
 )
 
@@ -37,8 +37,8 @@ LARGEST = 64 * 2**20
 class _Batches:
     """Inputs of all checks of this file."""
 
-    session: Session
-    endpoint: Subject
+    session: SmokeSession
+    endpoint: ServedEndpoint
     file: cases.CaseFile
 
     def own(self, answer: Mapping[str, Array], place: int, rows: int, case: cases.Case) -> Seen:
@@ -86,7 +86,7 @@ class _Batches:
         raise Mismatch(f"{len(picked)} rows: expected a refusal, they were answered")
 
 
-def checks(session: Session, endpoint: Subject) -> Iterator[Check]:
+def checks(session: SmokeSession, endpoint: ServedEndpoint) -> Iterator[Check]:
     """Cases beside a neighbour in one request and in two at once; the largest batch and one row more."""
     if endpoint.file is None:
         return
@@ -105,11 +105,11 @@ def checks(session: Session, endpoint: Subject) -> Iterator[Check]:
     yield from _limits(batches, endpoint)
 
 
-def _skipped(endpoint: Subject, why: str) -> Check:
-    return Check(group="in a batch", name="batch", endpoint=endpoint.name, status=Status.SKIPPED, detail=why)
+def _skipped(endpoint: ServedEndpoint, why: str) -> Check:
+    return not_done("in a batch", "batch", endpoint.name, why, Status.SKIPPED)
 
 
-def _limits(batches: _Batches, endpoint: Subject) -> Iterator[Check]:
+def _limits(batches: _Batches, endpoint: ServedEndpoint) -> Iterator[Check]:
     size = endpoint.max_batch_size
     first = min(batches.file.cases, key=lambda case: len(text(case)))
     weight = (size + 1) * sum(array.nbytes for array in inputs_of(first).values())

@@ -14,9 +14,9 @@ from triton_repo_builder.run.client import RequestFailed, statistics
 from triton_repo_builder.run.client.codec import Array
 from triton_repo_builder.run.client.statistics import ModelCounters
 from triton_repo_builder.run.smoke import compare
-from triton_repo_builder.run.smoke.attempt import Mismatch, Seen, attempt
-from triton_repo_builder.run.smoke.report import Check, Status
-from triton_repo_builder.run.smoke.session import Session, Subject, inputs_of
+from triton_repo_builder.run.smoke.attempt import Mismatch, Seen, attempt, not_done
+from triton_repo_builder.run.smoke.report import Check
+from triton_repo_builder.run.smoke.session import ServedEndpoint, SmokeSession, inputs_of
 
 GROUP = "concurrent clients"
 SHOWN = 3
@@ -32,7 +32,7 @@ class _Job:
     send: Callable[[], dict[str, Array]]
 
 
-def checks(session: Session, endpoint: Subject) -> Iterator[Check]:
+def checks(session: SmokeSession, endpoint: ServedEndpoint) -> Iterator[Check]:
     """All cases mixed over all clients and both protocols, and the statistics before and after."""
     file = endpoint.file
     if file is None:
@@ -49,17 +49,14 @@ def checks(session: Session, endpoint: Subject) -> Iterator[Check]:
     answered = attempt(GROUP, "answers", answers, endpoint=endpoint.name, protocol=protocol)
     yield answered
     if before is None:
-        why = "the server gives no statistics"
-        yield Check(
-            group=GROUP, name="rows counted", endpoint=endpoint.name, status=Status.UNVERIFIED, detail=why
-        )
+        yield not_done(GROUP, "rows counted", endpoint.name, "the server gives no statistics")
         return
     for model, times in endpoint.models.items():
         count = partial(_counted, session, endpoint, before, model, sent, times)
         yield attempt("executions", model, count, endpoint=endpoint.name)
 
 
-def _answers(session: Session, endpoint: Subject, jobs: list[_Job], allowed: float) -> Seen:
+def _answers(session: SmokeSession, endpoint: ServedEndpoint, jobs: list[_Job], allowed: float) -> Seen:
     clients, requests = session.options.clients, session.options.requests
 
     def client(number: int) -> list[Seen | str]:
@@ -85,7 +82,7 @@ def _answers(session: Session, endpoint: Subject, jobs: list[_Job], allowed: flo
     return Seen(detail=detail, difference=worst, allowed=allowed)
 
 
-def _one(job: _Job, endpoint: Subject, allowed: float) -> Seen | str:
+def _one(job: _Job, endpoint: ServedEndpoint, allowed: float) -> Seen | str:
     try:
         answer = job.send()
         if endpoint.max_batch_size:
@@ -97,7 +94,7 @@ def _one(job: _Job, endpoint: Subject, allowed: float) -> Seen | str:
         return f"{job.case.name} ({job.protocol}): expected an answer, got {problem}"
 
 
-def _counters(session: Session, endpoint: Subject) -> ModelCounters | None:
+def _counters(session: SmokeSession, endpoint: ServedEndpoint) -> ModelCounters | None:
     """Counters of the endpoint's models; None if the server does not give them all."""
     try:
         counters = statistics.settled(session.http, endpoint.models)
@@ -107,7 +104,7 @@ def _counters(session: Session, endpoint: Subject) -> ModelCounters | None:
 
 
 def _counted(
-    session: Session, endpoint: Subject, before: ModelCounters, model: str, sent: int, times: int
+    session: SmokeSession, endpoint: ServedEndpoint, before: ModelCounters, model: str, sent: int, times: int
 ) -> Seen:
     """Wait until the model has counted every request of this stage, and no others."""
     deadline = time.monotonic() + LATE

@@ -9,16 +9,16 @@ from triton_repo_builder.base.errors import TrbError
 from triton_repo_builder.repository.interface import Endpoint, Tensor
 from triton_repo_builder.run.client import HttpClient, RequestFailed
 from triton_repo_builder.run.client.grpc import GrpcClient
-from triton_repo_builder.run.smoke.attempt import Mismatch, Seen, attempt
+from triton_repo_builder.run.smoke.attempt import Mismatch, Seen, attempt, not_done
 from triton_repo_builder.run.smoke.report import Check, Status
-from triton_repo_builder.run.smoke.session import GRPC, Session, Subject
-from triton_repo_builder.run.smoke.target import Target
+from triton_repo_builder.run.smoke.session import GRPC, ServedEndpoint, SmokeSession
+from triton_repo_builder.run.smoke.target import StatedEndpoint
 
 HTTP = "HTTP"
 Client = HttpClient | GrpcClient
 
 
-def server(session: Session) -> Iterator[Check]:
+def server(session: SmokeSession) -> Iterator[Check]:
     """Live and ready over both protocols, one version, every model of the server's repository loaded."""
     for protocol, client in _clients(session):
         yield attempt("server", "live", partial(_live, client), protocol=protocol)
@@ -27,10 +27,10 @@ def server(session: Session) -> Iterator[Check]:
     try:
         yield attempt("server", "models loaded", partial(_loaded, session))
     except TrbError as error:  # the server lists its models for holders of its admin key only
-        yield Check(group="server", name="models loaded", status=Status.SKIPPED, detail=error.message)
+        yield not_done("server", "models loaded", "", error.message, Status.SKIPPED)
 
 
-def _clients(session: Session) -> tuple[tuple[str, Client], ...]:
+def _clients(session: SmokeSession) -> tuple[tuple[str, Client], ...]:
     return ((HTTP, session.http), (GRPC, session.grpc))
 
 
@@ -46,14 +46,14 @@ def _ready(client: Client) -> Seen:
     return Seen()
 
 
-def _steps_ready(session: Session, client: Client, served: Subject) -> Seen:
+def _steps_ready(session: SmokeSession, client: Client, served: ServedEndpoint) -> Seen:
     """The endpoint and each model that it is composed of: an ensemble does not ask its steps."""
     if unready := session.unready(client, served):
         raise Mismatch(f"expected {unready} to be ready, but it is not")
     return Seen()
 
 
-def _version(session: Session) -> Seen:
+def _version(session: SmokeSession) -> Seen:
     over_http, over_grpc = session.http.version(), session.grpc.version()
     if over_http != over_grpc:
         raise Mismatch(
@@ -62,7 +62,7 @@ def _version(session: Session) -> Seen:
     return Seen(detail=f"tritonserver {over_http}")
 
 
-def _loaded(session: Session) -> Seen:
+def _loaded(session: SmokeSession) -> Seen:
     entries = session.http.index()
     # An entry without a state was never loaded, which is right in explicit mode.
     failed = [entry for entry in entries if entry.state not in ("READY", "") and entry.reason != "unloaded"]
@@ -71,7 +71,7 @@ def _loaded(session: Session) -> Seen:
     return Seen(detail=f"{sum(entry.state == 'READY' for entry in entries)} models")
 
 
-def absent(session: Session, target: Target, reason: str) -> Check:
+def absent(session: SmokeSession, target: StatedEndpoint, reason: str) -> Check:
     """The check of an endpoint that the server does not serve."""
     try:
         loaded = sorted({entry.name for entry in session.http.index() if entry.state == "READY"})
@@ -82,7 +82,7 @@ def absent(session: Session, target: Target, reason: str) -> Check:
     return Check(group="metadata", name="served", endpoint=target.name, status=Status.FAILED, detail=detail)
 
 
-def endpoint(session: Session, target: Target, served: Subject) -> Iterator[Check]:
+def endpoint(session: SmokeSession, target: StatedEndpoint, served: ServedEndpoint) -> Iterator[Check]:
     """Ready, and inputs and outputs equal to the repository's, over both protocols."""
     for protocol, client in _clients(session):
         ready = partial(_steps_ready, session, client, served)
@@ -107,14 +107,8 @@ def endpoint(session: Session, target: Target, served: Subject) -> Iterator[Chec
         yield attempt("metadata", "max_batch_size", equal, endpoint=target.name)
 
 
-def _unverified(target: Target, why: str, status: Status) -> Check:
-    return Check(
-        group="metadata",
-        name="metadata equals the repository's",
-        endpoint=target.name,
-        status=status,
-        detail=why,
-    )
+def _unverified(target: StatedEndpoint, why: str, status: Status) -> Check:
+    return not_done("metadata", "metadata equals the repository's", target.name, why, status)
 
 
 def _equal(client: Client, source: str, stated: Endpoint) -> Seen:
@@ -148,7 +142,7 @@ def _show(tensor: Tensor) -> str:
     return f"{tensor.name} {tensor}"
 
 
-def _protocols(session: Session, name: str) -> Seen:
+def _protocols(session: SmokeSession, name: str) -> Seen:
     over_http, over_grpc = (_facts(client, name) for client in (session.http, session.grpc))
     if over_http != over_grpc:
         raise Mismatch(f"HTTP has {over_http}, gRPC has {over_grpc}")
@@ -161,7 +155,7 @@ def _facts(client: Client, name: str) -> tuple[Endpoint, str, list[str]]:
     return Endpoint.of_server(metadata), str(metadata.get("platform", "")), versions
 
 
-def _batch_size(source: str, stated: Endpoint, served: Subject) -> Seen:
+def _batch_size(source: str, stated: Endpoint, served: ServedEndpoint) -> Seen:
     if stated.max_batch_size != served.max_batch_size:
         raise Mismatch(f"{source} has {stated.max_batch_size}, the server {served.max_batch_size}")
     return Seen(detail=f"max_batch_size {served.max_batch_size}")

@@ -3,53 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 from triton_repo_builder.base.releases import Release
 from triton_repo_builder.run.client import BROKEN, SILENT, RequestFailed
 from triton_repo_builder.run.smoke import compare
-from triton_repo_builder.run.smoke.attempt import Mismatch, Seen, attempt
+from triton_repo_builder.run.smoke.attempt import Mismatch, Seen, attempt, not_done
 from triton_repo_builder.run.smoke.probes import Probe, probes
 from triton_repo_builder.run.smoke.report import Check, Status
-from triton_repo_builder.run.smoke.session import JSON, Session, Subject, inputs_of
+from triton_repo_builder.run.smoke.session import JSON, ServedEndpoint, SmokeSession, inputs_of
 
 GROUP = "malformed requests"
 
 
-def checks(session: Session, endpoint: Subject) -> Iterator[Check]:
+def checks(session: SmokeSession, endpoint: ServedEndpoint) -> Iterator[Check]:
     """Send each probe and look after the server; stop at the first that harms it."""
     if not endpoint.example:
-        yield Check(
-            group=GROUP,
-            name="requests",
-            endpoint=endpoint.name,
-            status=Status.UNVERIFIED,
-            detail=endpoint.why,
-        )
+        yield not_done(GROUP, "requests", endpoint.name, endpoint.why)
         return
     before = attempt(
         GROUP, "a sound request first", partial(_sound, session, endpoint), endpoint=endpoint.name
     )
     if before.status is Status.FAILED:
-        yield Check(
-            group=GROUP,
-            name="requests",
-            endpoint=endpoint.name,
-            status=Status.UNVERIFIED,
-            detail=f"not sent: even before, the first case is not answered right: {before.detail}",
-        )
+        why = f"not sent: even before, the first case is not answered right: {before.detail}"
+        yield not_done(GROUP, "requests", endpoint.name, why)
         return
     harmed = ""
     for probe in probes(session, endpoint):
         if harmed:
-            yield Check(
-                group=GROUP,
-                name=probe.name,
-                endpoint=endpoint.name,
-                protocol=probe.protocol,
-                status=Status.UNVERIFIED,
-                detail=f"not sent: the server did not recover from {harmed}",
-            )
+            why = f"not sent: the server did not recover from {harmed}"
+            yield replace(not_done(GROUP, probe.name, endpoint.name, why), protocol=probe.protocol)
             continue
         place = {"endpoint": endpoint.name, "protocol": probe.protocol}
         check = attempt(GROUP, probe.name, partial(_refused, probe, session.release), **place)
@@ -86,7 +70,7 @@ def _known(probe: Probe, error: RequestFailed, release: Release) -> bool:
     return by_parser or any(text in error.message for text in probe.excused)
 
 
-def _sound(session: Session, endpoint: Subject) -> Seen:
+def _sound(session: SmokeSession, endpoint: ServedEndpoint) -> Seen:
     """The server is up, the endpoint ready and the first case as right as before, over both protocols.
 
     Whether the whole server is ready says nothing here: another endpoint may have failed, or be loading.

@@ -11,8 +11,8 @@ from triton_repo_builder.run.client import RequestFailed
 from triton_repo_builder.run.client.codec import Array
 from triton_repo_builder.run.smoke.session import (
     GRPC,
-    Session,
-    Subject,
+    ServedEndpoint,
+    SmokeSession,
     inputs_of,
 )
 
@@ -24,7 +24,7 @@ Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 class Neighbours:
     """A long text, or other values of the same shapes; made once per shape."""
 
-    def __init__(self, session: Session, endpoint: Subject, file: cases.CaseFile) -> None:
+    def __init__(self, session: SmokeSession, endpoint: ServedEndpoint, file: cases.CaseFile) -> None:
         self._session = session
         self._endpoint = endpoint
         self._cases = file.cases

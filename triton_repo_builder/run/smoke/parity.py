@@ -10,27 +10,25 @@ from triton_repo_builder.repository import cases
 from triton_repo_builder.run.client import RequestFailed
 from triton_repo_builder.run.client.codec import Array
 from triton_repo_builder.run.smoke import compare
-from triton_repo_builder.run.smoke.attempt import Seen, attempt
+from triton_repo_builder.run.smoke.attempt import Seen, attempt, not_done
 from triton_repo_builder.run.smoke.report import GOLDEN, Check, Status
 from triton_repo_builder.run.smoke.session import (
     BINARY,
     GRPC,
-    Session,
-    Subject,
+    ServedEndpoint,
+    SmokeSession,
     inputs_of,
 )
 
 MADE = "repeatability"
 
 
-def checks(session: Session, endpoint: Subject) -> Iterator[Check]:
+def checks(session: SmokeSession, endpoint: ServedEndpoint) -> Iterator[Check]:
     """Golden cases against the original model's answers; made cases against the server's first ones."""
     if not endpoint.golden:
         yield unproven(endpoint.name, endpoint.why, requested=session.options.cases)
     if endpoint.file is None:
-        yield Check(
-            group=MADE, name="answers", endpoint=endpoint.name, status=Status.UNVERIFIED, detail=endpoint.why
-        )
+        yield not_done(MADE, "answers", endpoint.name, endpoint.why)
         return
     group = GOLDEN if endpoint.golden else MADE
     for protocol in endpoint.protocols:
@@ -40,14 +38,14 @@ def checks(session: Session, endpoint: Subject) -> Iterator[Check]:
 
 
 def _alone(
-    session: Session, endpoint: Subject, file: cases.CaseFile, case: cases.Case, protocol: str
+    session: SmokeSession, endpoint: ServedEndpoint, file: cases.CaseFile, case: cases.Case, protocol: str
 ) -> Seen:
     answer = session.ask(endpoint.name, protocol, inputs_of(case))
     result = compare.same(case, answer, file.tolerance.alone)
     return replace(result, detail=endpoint.not_json if protocol == BINARY else "")
 
 
-def as_served(session: Session, endpoint: Subject) -> Subject:
+def as_served(session: SmokeSession, endpoint: ServedEndpoint) -> ServedEndpoint:
     """The endpoint with the server's own answers alone as the expected answers in a batch.
 
     The original's answers of 8 bits may differ by steps from another kernel's; a batch must not change any.
@@ -75,10 +73,5 @@ def _served(case: cases.Case, answer: Mapping[str, Array]) -> cases.Case:
 
 def unproven(endpoint: str, why: str, *, requested: bool) -> Check:
     """Parity that could not be checked: not a success, unless the user left the cases out."""
-    return Check(
-        group=GOLDEN,
-        name="parity with the original model",
-        endpoint=endpoint,
-        status=Status.UNVERIFIED if requested else Status.SKIPPED,
-        detail=f"not checked: {why}",
-    )
+    status = Status.UNVERIFIED if requested else Status.SKIPPED
+    return not_done(GOLDEN, "parity with the original model", endpoint, f"not checked: {why}", status)

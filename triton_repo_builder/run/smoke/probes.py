@@ -17,8 +17,8 @@ from triton_repo_builder.run.smoke.session import (
     BINARY,
     GRPC,
     JSON,
-    Session,
-    Subject,
+    ServedEndpoint,
+    SmokeSession,
 )
 
 LONG = 100_000
@@ -40,7 +40,7 @@ class Probe:
 NOT_TEXT = ("not UTF-8", "onnx runtime error")
 
 
-def probes(session: Session, endpoint: Subject) -> Iterator[Probe]:
+def probes(session: SmokeSession, endpoint: ServedEndpoint) -> Iterator[Probe]:
     """Every probe that fits the endpoint."""
     inputs = endpoint.example
     yield from _wrong_tensors(session, endpoint, inputs)
@@ -53,7 +53,9 @@ def probes(session: Session, endpoint: Subject) -> Iterator[Probe]:
         yield from _bad_files(session, endpoint, inputs)
 
 
-def _wrong_tensors(session: Session, endpoint: Subject, inputs: Mapping[str, Array]) -> Iterator[Probe]:
+def _wrong_tensors(
+    session: SmokeSession, endpoint: ServedEndpoint, inputs: Mapping[str, Array]
+) -> Iterator[Probe]:
     """Valid requests, but for another model."""
     first = next((name for name in inputs if name not in endpoint.interface.optional), next(iter(inputs)))
     array = inputs[first]
@@ -76,7 +78,9 @@ def _wrong_tensors(session: Session, endpoint: Subject, inputs: Mapping[str, Arr
         yield Probe(name="an unknown model", protocol=protocol, send=send)
 
 
-def _wrong_json(session: Session, endpoint: Subject, inputs: Mapping[str, Array]) -> Iterator[Probe]:
+def _wrong_json(
+    session: SmokeSession, endpoint: ServedEndpoint, inputs: Mapping[str, Array]
+) -> Iterator[Probe]:
     """Invalid JSON, and JSON that contradicts itself."""
     sound = json.loads(encode_json(inputs).data)
 
@@ -97,7 +101,9 @@ def _wrong_json(session: Session, endpoint: Subject, inputs: Mapping[str, Array]
         yield Probe(name=name, protocol=JSON, send=_post(session, endpoint, Body(data=data, headers=HEADERS)))
 
 
-def _wrong_bodies(session: Session, endpoint: Subject, inputs: Mapping[str, Array]) -> Iterator[Probe]:
+def _wrong_bodies(
+    session: SmokeSession, endpoint: ServedEndpoint, inputs: Mapping[str, Array]
+) -> Iterator[Probe]:
     broken = Body(data=b'{"inputs":[{"name":', headers=HEADERS)
     yield Probe(name="JSON cut short", protocol=JSON, send=_post(session, endpoint, broken))
     # Triton takes a body without a header for the raw data of a model's only input: it may answer.
@@ -138,7 +144,9 @@ def _cut_short(inputs: Mapping[str, Array]) -> Body:
     return Body(data=header + bytes(sum(sizes.values())), headers=headers)
 
 
-def _strange_texts(session: Session, endpoint: Subject, inputs: Mapping[str, Array]) -> Iterator[Probe]:
+def _strange_texts(
+    session: SmokeSession, endpoint: ServedEndpoint, inputs: Mapping[str, Array]
+) -> Iterator[Probe]:
     """Texts that a user may well send."""
     name = next(key for key, array in inputs.items() if array.dtype.kind == "O")
 
@@ -169,7 +177,9 @@ def _strange_texts(session: Session, endpoint: Subject, inputs: Mapping[str, Arr
         yield Probe(name=label, protocol=JSON, send=post, strange=True, excused=NOT_TEXT)
 
 
-def _bad_files(session: Session, endpoint: Subject, inputs: Mapping[str, Array]) -> Iterator[Probe]:
+def _bad_files(
+    session: SmokeSession, endpoint: ServedEndpoint, inputs: Mapping[str, Array]
+) -> Iterator[Probe]:
     """Damaged files, and bytes that are not a file: to be refused."""
     name = next(key for key, array in inputs.items() if array.dtype.kind == "O")
     sound = inputs[name].reshape(-1)[0]
@@ -186,5 +196,5 @@ def _bad_files(session: Session, endpoint: Subject, inputs: Mapping[str, Array])
             yield Probe(name=label, protocol=protocol, send=send)
 
 
-def _post(session: Session, endpoint: Subject, body: Body) -> Callable[[], object]:
+def _post(session: SmokeSession, endpoint: ServedEndpoint, body: Body) -> Callable[[], object]:
     return partial(session.http.infer, endpoint.name, body)

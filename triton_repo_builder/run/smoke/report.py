@@ -53,7 +53,7 @@ def did_not_pass(checks: Collection[Check], then: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class ReportLine:
     """The checks of one group, endpoint and protocol: a row of the table."""
 
     checks: tuple[Check, ...]
@@ -98,7 +98,12 @@ class SmokeReport:
     @property
     def ok(self) -> bool:
         """Whether every check holds: none failed, and none that should have been done is missing."""
-        return bool(self.checks) and not (self.count(Status.FAILED) or self.count(Status.UNVERIFIED))
+        return bool(self.checks) and not self.not_passed
+
+    @property
+    def not_passed(self) -> tuple[Check, ...]:
+        """Checks that failed, or that could not be done though they should have been."""
+        return tuple(check for check in self.checks if check.status in (Status.FAILED, Status.UNVERIFIED))
 
     @property
     def proven(self) -> bool:
@@ -111,13 +116,13 @@ class SmokeReport:
         """How many checks ended so."""
         return sum(check.status is status for check in self.checks)
 
-    def lines(self) -> Iterator[Line]:
+    def lines(self) -> Iterator[ReportLine]:
         """The checks by endpoint, group and protocol, in order of first appearance."""
         keys = [(check.endpoint, check.group, check.protocol) for check in self.checks]
         rank = {key: index for index, key in reversed(list(enumerate(keys)))}
         ordered = sorted(self.checks, key=lambda check: rank[(check.endpoint, check.group, check.protocol)])
         for _, group in groupby(ordered, key=lambda check: (check.endpoint, check.group, check.protocol)):
-            yield Line(checks=tuple(group))
+            yield ReportLine(checks=tuple(group))
 
     def to_json(self) -> dict[str, Any]:
         """The report for programs; an infinite difference becomes null, as JSON has none."""

@@ -18,14 +18,15 @@ from triton_repo_builder.run.smoke import (
     malformed,
     parity,
 )
+from triton_repo_builder.run.smoke.attempt import not_done
 from triton_repo_builder.run.smoke.report import GOLDEN, Check, SmokeReport, Status
-from triton_repo_builder.run.smoke.session import DECOUPLED, Session, Subject, prepare
-from triton_repo_builder.run.smoke.target import Target, targets
+from triton_repo_builder.run.smoke.session import DECOUPLED, ServedEndpoint, SmokeSession, prepare
+from triton_repo_builder.run.smoke.target import StatedEndpoint, targets
 
 Progress = Callable[[str, int, int], None]
 """Called before each stage with its name, the number of finished stages and the number of all."""
 
-STAGES: tuple[tuple[str, Callable[[Session, Subject], Iterator[Check]]], ...] = (
+STAGES: tuple[tuple[str, Callable[[SmokeSession, ServedEndpoint], Iterator[Check]]], ...] = (
     (GOLDEN, parity.checks),
     ("in a batch", batch.checks),
     ("concurrent clients", concurrent.checks),
@@ -46,7 +47,7 @@ def run(
     """
     http = HttpClient(urls.http, options.timeout)
     grpc = GrpcClient(urls.grpc, options.timeout)
-    session = Session(http=http, grpc=grpc, options=options)
+    session = SmokeSession(http=http, grpc=grpc, options=options)
     try:
         session = replace(session, release=releases.of_server(_reach(session)))
         chosen = _chosen(session, repository)
@@ -73,12 +74,12 @@ def reach(urls: Urls, timeout: float = 10) -> None:
     """Raise ``TrbError`` UNREACHABLE unless a server answers at both addresses."""
     grpc = GrpcClient(urls.grpc, timeout)
     try:
-        _reach(Session(http=HttpClient(urls.http, timeout), grpc=grpc, options=SmokeOptions()))
+        _reach(SmokeSession(http=HttpClient(urls.http, timeout), grpc=grpc, options=SmokeOptions()))
     finally:
         grpc.close()
 
 
-def _reach(session: Session) -> str:
+def _reach(session: SmokeSession) -> str:
     """The server's version; raises ``TrbError`` unless both protocols answer."""
     try:
         version = session.http.version()
@@ -101,7 +102,7 @@ def _reach(session: Session) -> str:
     return version
 
 
-def _chosen(session: Session, repository: Repository | None) -> tuple[Target, ...]:
+def _chosen(session: SmokeSession, repository: Repository | None) -> tuple[StatedEndpoint, ...]:
     try:
         options = session.options
         return targets(repository, session.http, options.endpoints, golden=options.cases)
@@ -114,7 +115,9 @@ def _chosen(session: Session, repository: Repository | None) -> tuple[Target, ..
         ) from None
 
 
-def _endpoint(session: Session, target: Target, progress: Progress, done: int, total: int) -> Iterator[Check]:
+def _endpoint(
+    session: SmokeSession, target: StatedEndpoint, progress: Progress, done: int, total: int
+) -> Iterator[Check]:
     progress(f"{target.name}: metadata", done, total)
     try:
         endpoint = prepare(session, target)
@@ -124,7 +127,7 @@ def _endpoint(session: Session, target: Target, progress: Progress, done: int, t
     yield from health.endpoint(session, target, endpoint)
     if endpoint.interface.decoupled:
         for name, _ in STAGES:
-            yield Check(group=name, name=name, endpoint=target.name, status=Status.SKIPPED, detail=DECOUPLED)
+            yield not_done(name, name, target.name, DECOUPLED, Status.SKIPPED)
         return
     for number, (name, checks) in enumerate(STAGES):
         progress(f"{target.name}: {name}", done + number + 1, total)

@@ -13,7 +13,7 @@ from triton_repo_builder.run.client.codec import Array, encode_binary, encode_js
 from triton_repo_builder.run.client.grpc import GrpcClient
 from triton_repo_builder.run.options import SmokeOptions
 from triton_repo_builder.run.smoke import sample
-from triton_repo_builder.run.smoke.target import Target
+from triton_repo_builder.run.smoke.target import StatedEndpoint
 
 GRPC = "gRPC"
 JSON = "HTTP JSON"
@@ -22,7 +22,7 @@ DECOUPLED = "decoupled: its answers come as a stream, which smoke does not read"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
+class ServedEndpoint:
     """The endpoint under test, with everything the checks need to call it."""
 
     interface: Endpoint
@@ -77,7 +77,7 @@ class Subject:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Session:
+class SmokeSession:
     """One run: clients and options."""
 
     http: HttpClient
@@ -95,7 +95,7 @@ class Session:
         body = encode_binary(inputs) if protocol == BINARY else encode_json(inputs)
         return lambda: self.http.infer(model, body)
 
-    def unready(self, client: HttpClient | GrpcClient, endpoint: Subject) -> str:
+    def unready(self, client: HttpClient | GrpcClient, endpoint: ServedEndpoint) -> str:
         """The first of the endpoint and its steps that is not ready, empty if all are.
 
         A step whose Python process died is not ready from release 26.01 on; the ensemble above it stays so.
@@ -112,7 +112,7 @@ def inputs_of(case: cases.Case) -> dict[str, Array]:
     return {tensor.name: tensor.array() for tensor in case.inputs}
 
 
-def prepare(session: Session, target: Target) -> Subject:
+def prepare(session: SmokeSession, target: StatedEndpoint) -> ServedEndpoint:
     """Ask the server for facts that the repository lacks, and generate inputs if none are recorded.
 
     Raises ``RequestFailed`` if the server does not serve the endpoint.
@@ -130,7 +130,7 @@ def prepare(session: Session, target: Target) -> Subject:
         why = why or "golden cases were left out (--no-cases)"
         file, example, reason = sample.record(session.grpc, interface)
         why = f"{why}; {reason}" if reason else why
-    return Subject(
+    return ServedEndpoint(
         interface=interface,
         models=composition.executions(target.name, http.steps_of),
         file=file,

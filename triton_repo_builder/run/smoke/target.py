@@ -17,7 +17,7 @@ RESTORE = "restore the file (git checkout), build again, or leave the cases out 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Target:
+class StatedEndpoint:
     """One endpoint as the repository states it."""
 
     name: str
@@ -37,7 +37,7 @@ class Target:
 
 def targets(
     repository: Repository | None, http: HttpClient, names: Sequence[str], *, golden: bool = True
-) -> tuple[Target, ...]:
+) -> tuple[StatedEndpoint, ...]:
     """Endpoints of the repository, or of the server if there is none; only ``names`` if given.
 
     Golden cases are not even read unless ``golden``.
@@ -55,16 +55,16 @@ def targets(
     return tuple(target for target in endpoints if not names or target.name in names)
 
 
-def _in_repository(repository: Repository, golden: bool) -> tuple[Target, ...]:
+def _in_repository(repository: Repository, golden: bool) -> tuple[StatedEndpoint, ...]:
     if repository.manifest is None:
         return tuple(_from_config(model) for model in repository.endpoints)
     entries = sorted(repository.manifest.endpoints.items())
     return tuple(_from_manifest(repository, entry.served, golden) for _, entry in entries)
 
 
-def _from_manifest(repository: Repository, entry: VersionEntry, golden: bool) -> Target:
+def _from_manifest(repository: Repository, entry: VersionEntry, golden: bool) -> StatedEndpoint:
     name = entry.endpoint.name
-    return Target(
+    return StatedEndpoint(
         name=name,
         source=MANIFEST,
         stated=entry.endpoint,
@@ -90,8 +90,8 @@ def _unreadable(path: Path, message: str) -> TrbError:
     return TrbError(Code.REPOSITORY_UNREADABLE, message, where=str(path), remedy=RESTORE)
 
 
-def _from_config(model: Model) -> Target:
-    return Target(
+def _from_config(model: Model) -> StatedEndpoint:
+    return StatedEndpoint(
         name=model.name,
         source=CONFIG,
         stated=Endpoint.of_config(model.name, model.config),
@@ -99,10 +99,10 @@ def _from_config(model: Model) -> Target:
     )
 
 
-def _on_server(http: HttpClient) -> tuple[Target, ...]:
+def _on_server(http: HttpClient) -> tuple[StatedEndpoint, ...]:
     names = sorted({entry.name for entry in http.index() if entry.ready})
     return tuple(
-        Target(
+        StatedEndpoint(
             name=name,
             source=NOWHERE,
             why="no local repository was given, so there are no recorded answers",

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from triton_repo_builder.ship.container_image.build import Built, build
-from triton_repo_builder.ship.container_image.context import Request
+from triton_repo_builder.ship.container_image.context import ImageRequest
 
-__all__ = ["Built", "Request", "build"]
+__all__ = ["Built", "ImageRequest", "build"]

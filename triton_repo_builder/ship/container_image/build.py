@@ -19,7 +19,7 @@ from triton_repo_builder.repository import integrity
 from triton_repo_builder.run.serve.docker import cleanup, daemon, images
 from triton_repo_builder.run.serve.loading import select
 from triton_repo_builder.ship.container_image import context, wheels
-from triton_repo_builder.ship.container_image.context import Request
+from triton_repo_builder.ship.container_image.context import ImageRequest
 
 TAG = re.compile(
     r"([a-z0-9][a-z0-9._-]*(:\d+)?/)*[a-z0-9]+([._-]+[a-z0-9]+)*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"
@@ -49,7 +49,7 @@ class NoPackages(Exception):
         self.python = python
 
 
-def build(request: Request, progress: Progress | None = None) -> Built:
+def build(request: ImageRequest, progress: Progress | None = None) -> Built:
     """Build and tag the image; leaves no other image behind. Raises ``TrbError``, and keeps an existing tag.
 
     DIGEST_MISMATCH: the repository is not as it was built.
@@ -93,7 +93,7 @@ def _clean(client: Any, tell: Progress) -> None:
         time.sleep(TICK)
 
 
-def _labels(request: Request) -> dict[str, str]:
+def _labels(request: ImageRequest) -> dict[str, str]:
     labels = {
         "org.opencontainers.image.title": "tritonserver, slim, for CPU",
         "org.opencontainers.image.version": releases.default().name,
@@ -110,7 +110,7 @@ def _labels(request: Request) -> dict[str, str]:
     return labels
 
 
-def _run(client: Any, request: Request, labels: dict[str, str], tell: Progress) -> None:
+def _run(client: Any, request: ImageRequest, labels: dict[str, str], tell: Progress) -> None:
     """One run of the build. Raises ``TrbError``, ``NoPackages``."""
     output: list[str] = []
     with tempfile.TemporaryFile() as file:
@@ -144,7 +144,7 @@ def _run(client: Any, request: Request, labels: dict[str, str], tell: Progress) 
             raise
 
 
-def _failed(request: Request, text: str, output: list[str]) -> Exception:
+def _failed(request: ImageRequest, text: str, output: list[str]) -> Exception:
     last = "\n".join(f"  {line}" for line in output[-8:])
     if "no space left" in text.lower():
         remedy = "free space: docker system df, docker builder prune"

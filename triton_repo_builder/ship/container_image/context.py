@@ -26,7 +26,7 @@ PLACEHOLDER = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class ImageRequest:
     """Options of the build."""
 
     tag: str
@@ -38,7 +38,7 @@ class Request:
     cache: bool = True
 
 
-def write(request: Request, sink: IO[bytes]) -> None:
+def write(request: ImageRequest, sink: IO[bytes]) -> None:
     """Write the context. Raises ``TrbError`` for a missing wheel and for a link out of the repository."""
     with tarfile.open(fileobj=sink, mode="w") as tar:
         for name in FILES:

@@ -27,7 +27,8 @@ from triton_repo_builder.ship.deploy import drift
 from triton_repo_builder.ship.deploy.drift import Action, Drift
 from triton_repo_builder.ship.deploy.engine import Tell
 from triton_repo_builder.ship.deploy.stage import RepositoryState
-from triton_repo_builder.ship.deploy.transition import Options, Transition
+from triton_repo_builder.ship.deploy.transition import Transition
+from triton_repo_builder.ship.options import ApplyOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,13 +120,14 @@ def folder(url: str, to: Path | None) -> Path:
     return served_from
 
 
-def run(revision: Path, root: Path, urls: smoke.Urls, options: Options, tell: Tell) -> Applied:
+def run(revision: Path, root: Path, urls: smoke.Urls, options: ApplyOptions, tell: Tell) -> Applied:
     """Apply the repository in the folder ``revision`` to ``root``, from which the server at ``urls`` runs.
 
     Raises ``TrbError`` REPOSITORY_UNREADABLE, REPOSITORY_BUSY, UNREACHABLE, OUTPUT_FOREIGN, DIGEST_MISMATCH
-    for a revision that is not as it was built; failures of single endpoints are in the result.
+    for a revision that is not as it was built, DISK_FULL if there is no room to begin; failures of single
+    endpoints are in the result.
     """
-    with staging.exclusive(root), staging.staging(root) as held:
+    with staging.exclusive(root):
         for line in recovery.recover(root, write=not options.dry_run):
             tell(line)
         current = _side(root)
@@ -138,26 +140,25 @@ def run(revision: Path, root: Path, urls: smoke.Urls, options: Options, tell: Te
                 remedy="name a folder, URL or commit that trb build made",
             )
         _prove(revision, target)
-        current = replace(current, state=install.linked(current.state, held))
-        found = drift.compare(current, target, root, HttpClient(urls.http, 10), load_unload.find(urls.http))
+        drifts = drift.compare(current, target, root, HttpClient(urls.http, 10), load_unload.find(urls.http))
         if options.dry_run:
-            return Applied(folder=str(root), outcomes=tuple(Outcome(drift=each) for each in found))
-        if any(found):
+            return Applied(folder=str(root), outcomes=tuple(Outcome(drift=each) for each in drifts))
+        if any(drifts):
             load_unload.require_explicit(load_unload.find(urls.http))
-        if any(each.action in (Action.LOAD, Action.PROMOTE) for each in found):
+        if any(each.action in (Action.LOAD, Action.PROMOTE) for each in drifts):
             smoke.reach(urls)  # smoke asks both; what nothing can prove later must not even begin
-        transition = Transition(
-            root=root,
-            revision=revision,
-            current=current,
-            target=target,
-            urls=urls,
-            options=options,
-            tell=tell,
-            stage=held,
-        )
-        outcomes = _outcomes(transition, found)
-        return Applied(folder=str(root), outcomes=outcomes)
+        with staging.staging(root) as held:
+            transition = Transition(
+                root=root,
+                revision=revision,
+                current=replace(current, state=install.linked(current.state, held)),
+                target=target,
+                urls=urls,
+                options=options,
+                tell=tell,
+                stage=held,
+            )
+            return Applied(folder=str(root), outcomes=_outcomes(transition, drifts))
 
 
 def _prove(revision: Path, target: RepositoryState) -> None:
@@ -168,15 +169,15 @@ def _prove(revision: Path, target: RepositoryState) -> None:
         for path, record in sorted(recorded.items())
         if path not in state or state[path].record.sha256 != record.sha256
     )
-    if found := altered or tuple(integrity.disagreements(revision, target.manifest)):
-        raise integrity.not_as_built(found, str(revision))
+    if damage := altered or tuple(integrity.disagreements(revision, target.manifest)):
+        raise integrity.not_as_built(damage, str(revision))
 
 
-def _outcomes(transition: Transition, found: Sequence[Drift]) -> tuple[Outcome, ...]:
+def _outcomes(transition: Transition, drifts: Sequence[Drift]) -> tuple[Outcome, ...]:
     """Every endpoint. Each marks the folder before it changes it; the mark goes when the last one is done."""
     root, target = transition.root, transition.target
     try:
-        outcomes = tuple(_outcome(transition, each) for each in found)
+        outcomes = tuple(_outcome(transition, each) for each in drifts)
         if not any(outcome.error for outcome in outcomes):
             install.install(root, {}, {}, (), target.manifest)
             between.clear(root)
@@ -190,25 +191,25 @@ def _outcomes(transition: Transition, found: Sequence[Drift]) -> tuple[Outcome, 
     return outcomes
 
 
-def _outcome(transition: Transition, found: Drift) -> Outcome:
-    if not found:
-        between.clear(transition.root, found.endpoint)
-        return Outcome(drift=found)
+def _outcome(transition: Transition, change: Drift) -> Outcome:
+    if not change:
+        between.clear(transition.root, change.endpoint)
+        return Outcome(drift=change)
     before = transition.loads
-    transition.tell(f"{found.endpoint}: {found}")
+    transition.tell(f"{change.endpoint}: {change}")
     try:
-        transition.apply(found)
+        transition.apply(change)
     except (TrbError, RequestFailed, OSError) as error:
         failed = error if isinstance(error, TrbError) else _unanswered(transition, error)
-        return Outcome(drift=found, error=failed, loads=transition.loads - before)
-    between.clear(transition.root, found.endpoint)
-    return Outcome(drift=found, loads=transition.loads - before)
+        return Outcome(drift=change, error=failed, loads=transition.loads - before)
+    between.clear(transition.root, change.endpoint)
+    return Outcome(drift=change, loads=transition.loads - before)
 
 
 def _unanswered(transition: Transition, error: RequestFailed | OSError) -> TrbError:
     """The error for a request before anything of an endpoint was changed, or for a file."""
     if isinstance(error, OSError) and error.errno and not isinstance(error, (ConnectionError, TimeoutError)):
-        return files.explain(error, transition.root)
+        return files.explain(error, transition.root, kept=install.KEPT)
     return TrbError(
         Code.UNREACHABLE,
         f"does not answer: {error}; nothing was changed",

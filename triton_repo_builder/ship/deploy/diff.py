@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from triton_repo_builder.base.files import DAMAGED
-from triton_repo_builder.base.text import counted
+from triton_repo_builder.base.text import counted, some
 from triton_repo_builder.repository.config import ModelConfig
+from triton_repo_builder.repository.edits import Edit
 from triton_repo_builder.repository.interface import Tensor
 from triton_repo_builder.ship.deploy.snapshot import Snapshot
 
 BREAKING = "breaking"
 """A client that was right may now be refused or misread the answer."""
 ANSWERS = "answers"
-"""The same requests, other values."""
+"""Old clients get other values for the same requests."""
 COMPATIBLE = "compatible"
 """New possibilities; old clients notice nothing."""
 OPERATION = "operation"
 """Speed and resources."""
 ORIGIN = "origin"
 EFFECTS = (BREAKING, ANSWERS, COMPATIBLE, OPERATION, ORIGIN)
-_OWN_WORDS = ("labels", "padding")
+_DESCRIBED = ("labels", "padding")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +72,7 @@ def _differences(old: Snapshot, new: Snapshot) -> Iterator[tuple[str, str, str]]
         text = f"a request may carry {counted(rows_now or 1, 'row')}, before {rows or 1}"
         yield (BREAKING if fewer else COMPATIBLE), "batching", text
     yield from _sources(old, new)
-    for key in sorted({*old.facts, *new.facts} - {*_OWN_WORDS}):
+    for key in sorted({*old.facts, *new.facts} - {*_DESCRIBED}):
         before, after = old.facts.get(key), new.facts.get(key)
         if before != after:
             yield ANSWERS, key, f"{_word(before)} → {_word(after)}"
@@ -114,16 +115,12 @@ def _labels(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[str, str, 
     removed = [label for label in old if label not in new]
     added = [label for label in new if label not in old]
     if removed:
-        yield BREAKING, "labels", f"no longer answered: {_listed(removed)}"
+        yield BREAKING, "labels", f"no longer answered: {some(removed, 8)}"
     if added:
-        yield BREAKING, "labels", f"new: {_listed(added)}"
+        yield BREAKING, "labels", f"new: {some(added, 8)}"
     common = [label for label in new if label in old]
     if common != [label for label in old if label in new]:
         yield BREAKING, "labels", "in another order: the scores' columns mean other labels"
-
-
-def _listed(labels: Sequence[str]) -> str:
-    return ", ".join(labels[:8]) + (f" and {len(labels) - 8} more" if len(labels) > 8 else "")
 
 
 def _sources(old: Snapshot, new: Snapshot) -> Iterator[tuple[str, str, str]]:
@@ -215,6 +212,16 @@ def _origin(old: Snapshot, new: Snapshot) -> Iterator[tuple[str, str, str]]:
     ):
         if before != after:
             yield ORIGIN, about, f"{_word(before)} → {_word(after)}"
+    edits, edited = (_edits(each) for each in (old, new))
+    for path in sorted({*edits, *edited}):
+        if edits.get(path) != edited.get(path):
+            yield ORIGIN, "edited", f"{path}: {edited.get(path) or 'no longer, before: ' + str(edits[path])}"
+
+
+def _edits(snapshot: Snapshot) -> dict[str, Edit]:
+    """Accepted hand edits, by paths without the version's number."""
+    edits = snapshot.origin.edits.items()
+    return {path.replace(f"/{snapshot.version}/", "/"): replace(edit, built="") for path, edit in edits}
 
 
 def _keys(old: Snapshot, new: Snapshot) -> list[str]:

@@ -16,7 +16,7 @@ from triton_repo_builder.ship.deploy.stage import RepositoryState
 
 
 class Action(Enum):
-    """What brings an endpoint to what the revision says."""
+    """The change that brings an endpoint to the state of the revision."""
 
     LOAD = "load"
     PROMOTE = "promote"
@@ -67,15 +67,15 @@ def compare(
     except RequestFailed as error:  # it keeps its list to itself
         admin_key.refuse_other(http.url, error.message)
         loaded = {}
-    found = [_endpoint(current, target, name, loaded, http) for name in sorted(target.manifest.endpoints)]
-    found = [drift or _brought(drift, target, server) for drift in found]
+    drifts = [_endpoint(current, target, name, loaded, http) for name in sorted(target.manifest.endpoints)]
+    drifts = [drift or _brought(drift, target, server) for drift in drifts]
     for name, entry in sorted(current.manifest.endpoints.items()):
         if name not in target.manifest.endpoints:
-            found.append(Drift(endpoint=name, action=Action.UNLOAD, old=entry.served.version))
+            drifts.append(Drift(endpoint=name, action=Action.UNLOAD, old=entry.served.version))
     for model in sorted(loaded):
         if not (root / model).is_dir():
-            found.append(Drift(endpoint=model, action=Action.UNLOAD, why="loaded, but its files are gone"))
-    return tuple(found)
+            drifts.append(Drift(endpoint=model, action=Action.UNLOAD, why="loaded, but its files are gone"))
+    return tuple(drifts)
 
 
 def _endpoint(

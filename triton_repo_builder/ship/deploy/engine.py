@@ -137,7 +137,7 @@ class Engine:
                 raise self.stopped(error) from None
             last = self._last
             self.tell(f"{self.terms.name}: going back to {before}")
-            lost = self.back(reached)
+            lost = self.roll_back(reached)
             self._last = last
             if isinstance(error, (RequestFailed, ConnectionError, TimeoutError)):
                 error = self.stopped(error)
@@ -145,20 +145,20 @@ class Engine:
                 error.message += f"; and {before} could not be loaded again: {lost}"
             raise error from None
 
-    def back(self, reached: int | None = None) -> str:
+    def roll_back(self, reached: int | None = None) -> str:
         """Through the same stages, backwards, from the last or ``reached``; what could not be loaded."""
         lost: dict[str, str] = {}
         for number in range(len(self.stages) - 1 if reached is None else reached, 0, -1):
             before, stage = self.stages[number - 1], self.stages[number]
             fresh = _models(stage) - _models(before)
             try:
-                self._forget(stage, before, lost)
+                self._clear_failed_loads(stage, before, lost)
                 taken = self.there is not before
                 if taken:
                     self._put(before)
                 for model in (*(stage.loads if taken else ()), *reversed(stage.unloads)):
                     if model not in fresh and model in _models(before):
-                        lost[model] = self._load_again(model)
+                        lost[model] = self._reload(model)
                 self._unload(fresh)
             except (OSError, RequestFailed, Hung, TrbError) as error:  # nothing may stop the rest
                 lost[str(error)] = str(error)
@@ -228,7 +228,7 @@ class Engine:
         if reason:
             raise self.terms.failed(f"{model} could not be loaded: {reason}", _SEE_LOG)
 
-    def _load_again(self, model: str) -> str:
+    def _reload(self, model: str) -> str:
         try:
             return self._answer(model)
         except (OSError, Hung) as error:  # on the way back nothing may stop the rest
@@ -248,7 +248,7 @@ class Engine:
         if models:
             unload(self.server, models)
 
-    def _forget(self, stage: Stage, before: Stage, lost: dict[str, str]) -> None:
+    def _clear_failed_loads(self, stage: Stage, before: Stage, lost: dict[str, str]) -> None:
         """Have the server forget loads that failed: until then it reports that it is not ready.
 
         It does once a version of that number was loaded. So what is served has its files, for a moment, under
@@ -262,19 +262,22 @@ class Engine:
             numbers = self.server.loaded().get(model)
             if model in fresh or model not in _models(before) or not numbers:
                 continue
-            if (posed := self.folder.stand_in(before, model, max(numbers), number)) is None:
+            if (stand_in := self.folder.stand_in(before, model, max(numbers), number)) is None:
                 continue
-            self.folder.put(self.there, posed)
+            self.folder.put(self.there, stand_in)
             try:
-                lost[model] = self._load_again(model)
+                lost[model] = self._reload(model)
             finally:
-                self.folder.put(posed, self.there)
+                self.folder.put(stand_in, self.there)
 
 
 def failures(report: smoke.SmokeReport) -> list[smoke.Check]:
     """The checks that say something against an endpoint on a server that others use, too."""
-    bad = [c for c in report.checks if c.status in (smoke.Status.FAILED, smoke.Status.UNVERIFIED)]
-    return [c for c in bad if c.group != COUNTED and not (c.group == "server" and c.name in OTHERS)]
+    return [
+        check
+        for check in report.not_passed
+        if check.group != COUNTED and not (check.group == "server" and check.name in OTHERS)
+    ]
 
 
 def unload(server: LiveServer, models: Collection[str]) -> None:

@@ -1,4 +1,4 @@
-"""What a revision says of its endpoints: versions, configurations, and the digest of every file."""
+"""Endpoints as a revision states them: versions, configurations, and the digest of every file."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from triton_repo_builder import repository
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.base.text import some
 from triton_repo_builder.repository import (
     CONFIG,
     MANIFEST,
@@ -28,7 +29,7 @@ LISTED = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """One endpoint as a revision says it."""
+    """One endpoint as a revision states it."""
 
     name: str
     versions: Mapping[str, tuple[int, ...]]
@@ -44,15 +45,15 @@ class Expected:
 def expected(revision: Revision, names: Sequence[str] = ()) -> tuple[Expected, ...]:
     """The endpoints of a revision, or these. Raises ``TrbError`` NOT_FOUND, REPOSITORY_UNREADABLE."""
     read = repository.read(revision.path)
-    known = tuple(read.manifest.endpoints) if read.manifest else tuple(m.name for m in read.endpoints)
-    if missing := [name for name in names if name not in known]:
+    all_names = tuple(read.manifest.endpoints) if read.manifest else tuple(m.name for m in read.endpoints)
+    if missing := [name for name in names if name not in all_names]:
         raise TrbError(
             Code.NOT_FOUND,
             f"the revision has no endpoint '{missing[0]}'",
             where=revision.name,
-            remedy=f"its endpoints: {', '.join(sorted(known))}",
+            remedy=f"its endpoints: {', '.join(sorted(all_names))}",
         )
-    if not known:
+    if not all_names:
         raise TrbError(
             Code.REPOSITORY_UNREADABLE,
             "has no models",
@@ -60,7 +61,7 @@ def expected(revision: Revision, names: Sequence[str] = ()) -> tuple[Expected, .
             remedy="name a folder of model directories",
         )
     of = _of_manifest if read.manifest else _of_folder
-    return tuple(of(revision, read, name) for name in sorted(names or known))
+    return tuple(of(revision, read, name) for name in sorted(names or all_names))
 
 
 def _of_manifest(revision: Revision, read: Repository, name: str) -> Expected:
@@ -79,8 +80,8 @@ def _of_manifest(revision: Revision, read: Repository, name: str) -> Expected:
         read.path, read.manifest, name, entry.version, lambda path: recorded[path].sha256
     )
     if not altered:
-        several = integrity.disagreements(read.path, read.manifest, only=[(name, entry.version)])
-        altered = integrity.listed(tuple(several))
+        several = tuple(integrity.disagreements(read.path, read.manifest, only=[(name, entry.version)]))
+        altered = some(several, 5)
     models = [read.model(model) for model in entry.models]
     return Expected(
         name=name,
@@ -103,8 +104,8 @@ def _of_folder(revision: Revision, read: Repository, name: str) -> Expected:
         for file in sorted(model.path.rglob("*")):
             path = file.relative_to(read.path).as_posix()
             first = path.split("/")[1]
-            own = not VERSION.fullmatch(first) or int(first) in model.selected
-            if file.is_file() and own and "__pycache__" not in file.parts:
+            is_served = not VERSION.fullmatch(first) or int(first) in model.selected
+            if file.is_file() and is_served and "__pycache__" not in file.parts:
                 digests[path] = hashed(file, path, name, version)
     return Expected(
         name=name,
@@ -138,5 +139,4 @@ def hashed(file: Path, path: str, name: str, version: int) -> str:
 
 
 def listed(paths: Sequence[str]) -> str:
-    more = f" and {len(paths) - LISTED} more" if len(paths) > LISTED else ""
-    return f"{', '.join(paths[:LISTED])}{more} {'is' if len(paths) == 1 else 'are'}"
+    return f"{some(paths, LISTED)} {'is' if len(paths) == 1 else 'are'}"

@@ -15,8 +15,9 @@ from triton_repo_builder.repository.journal import staging
 from triton_repo_builder.run import smoke
 from triton_repo_builder.run.client import RequestFailed
 from triton_repo_builder.ship import stores
-from triton_repo_builder.ship.deploy import apply, transition
+from triton_repo_builder.ship.deploy import apply
 from triton_repo_builder.ship.deploy.newest import Newest
+from triton_repo_builder.ship.options import ApplyOptions
 from triton_repo_builder.ship.stores import Location
 from triton_repo_builder.ship.stores.signing_keys import Trust
 
@@ -65,7 +66,7 @@ class Follower(threading.Thread):
         """The revision that was taken up or refused last."""
         self._serves = f"sha256:{revision}"
         self._named = self._said = ""
-        """What was told last: where the pointer is, and the failure."""
+        """The last messages: where the pointer is, and the failure."""
         self._end = threading.Event()
 
     def interrupt(self) -> None:
@@ -116,9 +117,7 @@ class Follower(threading.Thread):
             with staging.filling():
                 stores.store(pinned).pull(folder, lambda name, done, total: None)
             try:
-                applied = apply.run(
-                    folder, self._root, self._urls, transition.Options(force=True), self._tell
-                )
+                applied = apply.run(folder, self._root, self._urls, ApplyOptions(force=True), self._tell)
             except TrbError as error:
                 self._seen = self._seen if error.code in PASSING else pinned.revision
                 error.where = error.where.replace(str(folder), str(pinned))

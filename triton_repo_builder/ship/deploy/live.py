@@ -64,7 +64,7 @@ def on_server(move: Move, urls: smoke.Urls, tell: Tell, *, preflight_first: bool
         _settle(move, engine)
         engine.tell(f"smoke: version {move.old} as it is served now")
         engine.prove("nothing was changed")
-        with promote.undoable(move, *_posed(move).values()) as keep:
+        with promote.undoable(move, *_stand_in_configs(move).values()) as keep:
             engine.walk(keep)
     except RequestFailed as error:
         raise engine.stopped(error) from None
@@ -108,9 +108,9 @@ def _settle(move: Move, engine: Engine) -> None:
     engine.tell(
         f"the server has another version loaded than the repository serves: back to version {move.old}"
     )
-    with promote.undoable(move, *_posed(move).values()):
+    with promote.undoable(move, *_stand_in_configs(move).values()):
         engine.there = engine.stages[-1]
-        if lost := engine.back():
+        if lost := engine.roll_back():
             raise engine.terms.failed(f"version {move.old} could not be loaded again: {lost}", RESTART)
 
 
@@ -168,19 +168,19 @@ class _InPlace:
         served = versions.serving(move.old_files, (move.old,))
         if (number, failed) != (move.old, move.new) or stage.state[path].bytes != served[path]:
             return None
-        content = versions.serving(_posed(move)[model], sorted((number, failed)))
+        content = versions.serving(_stand_in_configs(move)[model], sorted((number, failed)))
         return replace(stage, state={**stage.state, path: Piece.of(content[path])})
 
 
-def _posed(move: Move) -> dict[str, dict[str, bytes]]:
+def _stand_in_configs(move: Move) -> dict[str, dict[str, bytes]]:
     """For each model its config.pbtxt with which the old version's file is loaded under the new number."""
-    posed = {}
+    configs = {}
     for model in move.models:
         path = f"{model}/{CONFIG}"
         file = FILES.get(ModelConfig(pbtxt.parse(move.old_files[path].decode())).backend)
         instead = f'default_model_filename: "../{move.old}/{file}"\n' if file else ""
-        posed[model] = {path: move.old_files[path] + instead.encode()}
-    return posed
+        configs[model] = {path: move.old_files[path] + instead.encode()}
+    return configs
 
 
 def _terms(move: Move) -> Terms:

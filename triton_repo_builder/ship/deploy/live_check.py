@@ -16,18 +16,18 @@ def check(repository: Repository, url: str) -> list[Finding]:
     """Models and versions that are missing or not ready, others that run, and configurations that drifted."""
     http = HttpClient(url)
     try:
-        found = list(_all(repository, http))
+        findings = list(_all(repository, http))
     except NoAnswer as error:
-        found = [report("live-unreachable", http.url, str(error))]
+        findings = [report("live-unreachable", http.url, str(error))]
     except RequestFailed as error:
         message = f"what answers does not list models as Triton does: {error}"
-        found = [report("live-unreachable", http.url, message)]
+        findings = [report("live-unreachable", http.url, message)]
     names = {model.name for model in repository.models}
-    return [finding.found_in(repository.path, names) for finding in found]
+    return [finding.found_in(repository.path, names) for finding in findings]
 
 
 def _all(repository: Repository, http: HttpClient) -> Iterator[Finding]:
-    if not _ready(http):
+    if not http.ready():
         yield report("live-not-ready", http.url, "the server answers, and is not ready")
     entries = http.index()
     checked = RepositoryContext(repository=repository, release=releases.default())
@@ -46,14 +46,14 @@ def _all(repository: Repository, http: HttpClient) -> Iterator[Finding]:
         if missing := sorted({*model.selected} - versions):
             message = f"the server does not serve version {_listed(missing)} of '{model.name}'"
             yield report("live-missing", str(model.path), message)
-        if more := sorted(versions - {*model.selected}):
-            message = f"the server serves version {_listed(more)} of '{model.name}', the repository does not"
+        if extra := sorted(versions - {*model.selected}):
+            message = f"the server serves version {_listed(extra)} of '{model.name}', the repository does not"
             yield report("live-extra", str(model.path), message)
         yield from _drift(model, http, completes=_completes(checked, model))
-    known = {model.name for model in repository.models}
+    in_repository = {model.name for model in repository.models}
     # The server's list leaves out what is gone from its own folder; its statistics do not.
     running = {entry.name for entry in entries if entry.ready} | {*statistics.read_or_empty(http)}
-    for name in sorted(running - known):
+    for name in sorted(running - in_repository):
         message = f"the server serves '{name}', which is not in the repository"
         yield report("live-extra", str(repository.path), message)
 
@@ -79,10 +79,6 @@ def _drift(model: Model, http: HttpClient, *, completes: bool) -> Iterator[Findi
     for difference in changed:
         message = f"the server has another configuration of '{model.name}': {difference}"
         yield report("live-config", str(model.path / CONFIG), message)
-
-
-def _ready(http: HttpClient) -> bool:
-    return http.send("GET", "/v2/health/ready").status == 200
 
 
 def _listed(versions: list[int]) -> str:

@@ -6,7 +6,6 @@ open for ever, and requests in flight may never be answered. On a server of its 
 
 from __future__ import annotations
 
-import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -40,7 +39,7 @@ def run(move: Move, options: smoke.SmokeOptions) -> tuple[smoke.Check, ...] | No
 
 
 def of_folder(root: Path, name: str, options: smoke.SmokeOptions) -> tuple[smoke.Check, ...] | None:
-    """The same for the endpoint ``name`` as a repository has it."""
+    """``run`` for the endpoint ``name`` of a repository."""
     from triton_repo_builder.run import serve
 
     ports = ServeOptions(http_port=0, grpc_port=0, metrics_port=0, models=(name,))
@@ -52,8 +51,7 @@ def of_folder(root: Path, name: str, options: smoke.SmokeOptions) -> tuple[smoke
         raise
     with server:
         report = smoke.run(server.urls, repository.read(root), options)
-    bad = (smoke.Status.FAILED, smoke.Status.UNVERIFIED)
-    return tuple(check for check in report.checks if check.status in bad)
+    return report.not_passed
 
 
 def _lay_out(move: Move, root: Path) -> None:
@@ -62,20 +60,13 @@ def _lay_out(move: Move, root: Path) -> None:
         shutil.copytree(
             move.root / model / str(move.new),
             root / model / str(move.new),
-            copy_function=_link_or_copy,
+            copy_function=lambda source, target: files.keep(Path(source).resolve(), Path(target)),
             ignore=shutil.ignore_patterns(CACHE),
         )
     for path, content in versions.serving(move.new_files, (move.new,)).items():
         files.write(root / path, content)
     promoted_manifest = promote.promoted(move)
-    own = tuple(f"{model}/" for model in move.models)
-    recorded = {path: record for path, record in promoted_manifest.files.items() if path.startswith(own)}
+    folders = tuple(f"{model}/" for model in move.models)
+    recorded = {path: record for path, record in promoted_manifest.files.items() if path.startswith(folders)}
     endpoints = {move.name: promoted_manifest.endpoints[move.name]}
     manifest.write(root, replace(promoted_manifest, endpoints=endpoints, files=recorded))
-
-
-def _link_or_copy(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:  # another disk, or one without links
-        shutil.copy2(source, target)

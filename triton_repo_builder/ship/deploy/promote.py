@@ -11,6 +11,7 @@ from pathlib import Path
 from triton_repo_builder import repository
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.base.text import some
 from triton_repo_builder.produce.write import ownership, versions
 from triton_repo_builder.repository import CONFIG, MANIFEST, SHARED, Manifest, integrity, manifest
 from triton_repo_builder.repository.content import paths as paths_of
@@ -96,7 +97,7 @@ def between(root: Path, recorded: Manifest, name: str, new: int) -> Move:
 
 
 def _check(move: Move, force: bool) -> tuple[NotAsBuilt, ...]:
-    """What is not as it was built; raises unless ``force``."""
+    """Files that are not as they were built; raises if there are any, unless ``force``."""
     for number, shared in ((move.old, move.old_files), (move.new, move.new_files)):
         missing = [model for model in move.models if f"{model}/{CONFIG}" not in shared]
         if missing:
@@ -114,7 +115,9 @@ def _check(move: Move, force: bool) -> tuple[NotAsBuilt, ...]:
     edited = tuple(file for file in integrity.altered(move.root, replaced) if not file.missing)
     if edited and not force:
         raise ownership.edited_error(
-            [file.path for file in edited], move.root, "keep your edit elsewhere, or replace it with --force"
+            [file.path for file in edited],
+            move.root,
+            "record the edit with trb accept, or replace it with --force",
         )
     return (*altered, *edited)
 
@@ -122,16 +125,16 @@ def _check(move: Move, force: bool) -> tuple[NotAsBuilt, ...]:
 def _refuse_damage(
     root: Path, recorded: Manifest, name: str, version: int, force: bool
 ) -> tuple[NotAsBuilt, ...]:
-    found = damage(root, recorded, name, version)
-    if found and not force:
+    differences = damage(root, recorded, name, version)
+    if differences and not force:
         raise TrbError(
             Code.PROMOTE_FAILED,
-            f"version {version} is not as it was built: {integrity.listed(found)}",
+            f"version {version} is not as it was built: {some(differences, 5)}",
             where=f"{root}: {name}",
-            remedy="restore the file (git checkout, trb fetch), build the version again, or accept that with "
-            "--force",
+            remedy="record an edit of your own with trb accept; else restore the file (git checkout, trb "
+            "fetch), build the version again, or let it pass with --force",
         )
-    return found
+    return differences
 
 
 def damage(root: Path, recorded: Manifest, name: str, version: int) -> tuple[NotAsBuilt, ...]:

@@ -44,8 +44,8 @@ class Revision:
 
     def sha256(self, path: str) -> str:
         """Digest of a file by its path in the repository; empty if the revision does not have it."""
-        if known := self.digests.get(path):
-            return known
+        if recorded := self.digests.get(path):
+            return recorded
         file = self.path / path
         return files.hash_file(file) if file.is_file() else ""
 
@@ -59,24 +59,24 @@ def opened(
     spec: str,
     *,
     weights: bool,
-    force: bool = False,
     progress: Progress = quiet,
     trust: Trust | None = None,
 ) -> Iterator[Revision]:
     """``DIR``, ``URL[@sha256:…]``, or ``COMMIT[:PATH]`` of the git repository around the current folder.
 
-    With ``weights`` every file is there and as manifest.json says (unless ``force``); else only the small
-    ones that describe the models, and ``digests`` has what is known of the others. With ``trust`` only what
-    an allowed key signed is opened, which is something that was pushed. A temporary folder is removed at the
-    end. Raises ``TrbError`` NOT_FOUND, GIT_REFUSED, REPOSITORY_UNREADABLE, USAGE (ambiguous, or unsigned by
-    its nature), DIGEST_MISMATCH, BAD_SIGNATURE, and those of the store.
+    With ``weights`` every file is there and as manifest.json says; else only the small ones that describe the
+    models, and ``digests`` has the digests of the others. With ``trust`` only what an allowed key signed is
+    opened, which is something that was pushed. A temporary folder is removed at the end.
+
+    Raises ``TrbError`` NOT_FOUND, GIT_REFUSED, REPOSITORY_UNREADABLE, USAGE (ambiguous, or unsigned by its
+    nature), DIGEST_MISMATCH, BAD_SIGNATURE, and those that the store raises.
     """
     with staging.temporary("revision") as scratch:
         try:
             with staging.filling():
                 revision = _open(spec, scratch, weights, progress, trust)
-            if weights and not force:
-                _check_files(revision)
+            if weights and (recorded := manifest.read(revision.path)):
+                integrity.prove(revision.path, recorded, revision.name)
         except TrbError as error:
             error.where = error.where.replace(f"{scratch}/", "")
             raise
@@ -109,21 +109,21 @@ def _open(spec: str, scratch: Path, weights: bool, progress: Progress, trust: Tr
     revision, colon, path = spec.partition(":")
     if not colon and not tree.resolve(git, revision):
         raise tree.unknown(git, spec, "no such folder, and no revision of git", Code.NOT_FOUND)
-    found = tree.find(git, revision, path) if colon else _only(tree.find(git, revision, ""), revision)
-    return _committed(found, scratch, weights, progress)
+    folder_tree = tree.find(git, revision, path) if colon else _only(tree.find(git, revision, ""), revision)
+    return _committed(folder_tree, scratch, weights, progress)
 
 
-def _committed(found: Tree, scratch: Path, weights: bool, progress: Progress) -> Revision:
-    name = f"{found.commit[:12]}:{found.path}"
+def _committed(top: Tree, scratch: Path, weights: bool, progress: Progress) -> Revision:
+    name = f"{top.commit[:12]}:{top.path}"
     if not weights:
         digests = tree.small_files(
-            found, scratch, lambda blob: snapshot.describes(blob.path, blob.size), hashed=True
+            top, scratch, lambda blob: snapshot.describes(blob.path, blob.size), hashed=True
         )
-        return Revision(name=name, path=scratch, commit=found.commit, digests=digests)
-    path = tree.all_files(found, scratch)
+        return Revision(name=name, path=scratch, commit=top.commit, digests=digests)
+    path = tree.all_files(top, scratch)
     if recorded := manifest.read(path):
         external_weights.fetch(path, recorded, lambda text: progress(text, 0, 0))
-    return Revision(name=name, path=path, commit=found.commit)
+    return Revision(name=name, path=path, commit=top.commit)
 
 
 def _only(top: Tree, revision: str) -> Tree:
@@ -173,10 +173,3 @@ def _pushed(location: Location, scratch: Path, weights: bool, progress: Progress
 
 def _shown(location: Location, digest: str) -> str:
     return f"{str(location).partition('@')[0]}@{digest}"
-
-
-def _check_files(revision: Revision) -> None:
-    """Raise DIGEST_MISMATCH if a file that trb wrote is missing, or is not as it was built."""
-    recorded = manifest.read(revision.path)
-    if recorded:
-        integrity.prove(revision.path, recorded, revision.name)

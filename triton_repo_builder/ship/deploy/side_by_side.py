@@ -17,6 +17,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.produce.write import versions
 from triton_repo_builder.produce.write.install import Piece, below
 from triton_repo_builder.repository import CONFIG, SHARED, VERSION, pbtxt
 from triton_repo_builder.repository.config import ModelConfig
@@ -144,9 +145,8 @@ def _front(target: RepositoryState, model: str, numbers: tuple[int, ...]) -> dic
         if not VERSION.fullmatch(path.split("/")[1])
     }
     config = f"{model}/{CONFIG}"
-    text = state[config].bytes.decode("utf-8", "surrogateescape")
-    listed = pbtxt.serve_versions(text, sorted(numbers))
-    return {**state, config: Piece.of(listed.encode("utf-8", "surrogateescape"))}
+    loading = versions.serving({config: state[config].bytes}, sorted(numbers))
+    return {**state, config: Piece.of(loading[config])}
 
 
 def _version(target: RepositoryState, model: str, number: int, under: int) -> dict[str, Piece]:

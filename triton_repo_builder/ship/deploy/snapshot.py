@@ -52,8 +52,8 @@ def read(spec: str, repo: Path) -> Iterator[dict[str, Snapshot]]:
     elif ":" in spec:
         with tempfile.TemporaryDirectory(prefix="trb-diff-") as scratch:
             revision, _, path = spec.partition(":")
-            found = tree.find(Git(folder=Path.cwd()), revision, path)
-            tree.small_files(found, Path(scratch), lambda blob: describes(blob.path, blob.size))
+            folder = tree.find(Git(folder=Path.cwd()), revision, path)
+            tree.small_files(folder, Path(scratch), lambda blob: describes(blob.path, blob.size))
             try:
                 snapshots = of_repository(repository.read(Path(scratch)), spec)
             except TrbError as error:
@@ -101,8 +101,8 @@ def of_version(repo: Repository, name: str, version: int) -> Snapshot:
     configs: dict[str, ModelConfig] = {}
     for model in entry.models:
         kept = repo.path / model / str(version) / SHARED / CONFIG
-        own = version != recorded.served.version and kept.is_file()
-        configs[model] = versions.read_config(kept) if own else _config(repo.model(model))
+        is_kept = version != recorded.served.version and kept.is_file()
+        configs[model] = versions.read_config(kept) if is_kept else _config(repo.model(model))
     return Snapshot(
         endpoint=entry.endpoint,
         version=version,

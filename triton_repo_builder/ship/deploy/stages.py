@@ -9,29 +9,27 @@ from __future__ import annotations
 from dataclasses import replace
 
 from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.produce.write import versions
 from triton_repo_builder.produce.write.install import Piece, below
-from triton_repo_builder.repository import CONFIG, pbtxt
+from triton_repo_builder.repository import CONFIG
 from triton_repo_builder.ship.deploy import side_by_side
 from triton_repo_builder.ship.deploy.stage import Change, RepositoryState, Stage
 
 _TENSORS = ("input", "output", "max_batch_size", "batch_input", "batch_output", "model_transaction_policy")
 
 
-def posed(stage: Stage, model: str, number: int, failed: int) -> Stage:
+def stand_in(stage: Stage, model: str, number: int, failed: int) -> Stage:
     """A stage with the content of a version that loads also under the number of one that failed."""
     config = f"{model}/{CONFIG}"
     prefix = f"{model}/{number}/"
-    text = stage.state[config].bytes.decode("utf-8", "surrogateescape")
-    listed = pbtxt.serve_versions(text, sorted((number, failed)))
+    loading = versions.serving({config: stage.state[config].bytes}, sorted((number, failed)))
     twin = {
         f"{model}/{failed}/{path.removeprefix(prefix)}": piece
         for path, piece in stage.state.items()
         if path.startswith(prefix)
     }
     state = {path: piece for path, piece in stage.state.items() if not path.startswith(f"{model}/{failed}/")}
-    return replace(
-        stage, state={**state, **twin, config: Piece.of(listed.encode("utf-8", "surrogateescape"))}
-    )
+    return replace(stage, state={**state, **twin, config: Piece.of(loading[config])})
 
 
 def first(change: Change) -> Stage:

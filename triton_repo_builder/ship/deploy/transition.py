@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from triton_repo_builder.base import files
@@ -17,18 +17,7 @@ from triton_repo_builder.ship.deploy import preflight, stages
 from triton_repo_builder.ship.deploy.drift import Action, Drift
 from triton_repo_builder.ship.deploy.engine import Engine, LiveServer, Tell, Terms, proven_apart, unload
 from triton_repo_builder.ship.deploy.stage import Change, RepositoryState, Stage
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """Permissions of an apply, and its preflight."""
-
-    preflight: bool = True
-    interrupt: bool = False
-    """An endpoint that cannot change over in one go may refuse requests meanwhile."""
-    force: bool = False
-    """Files in the folder that were edited since trb wrote them are replaced."""
-    dry_run: bool = False
+from triton_repo_builder.ship.options import ApplyOptions
 
 
 class Transition:
@@ -42,7 +31,7 @@ class Transition:
         current: RepositoryState,
         target: RepositoryState,
         urls: smoke.Urls,
-        options: Options,
+        options: ApplyOptions,
         tell: Tell,
         stage: Path,
     ) -> None:
@@ -69,19 +58,19 @@ class Transition:
         """Load requests to the server, also on the way back."""
         return sum(engine.loads for engine in self._engines)
 
-    def apply(self, found: Drift) -> None:
+    def apply(self, drift: Drift) -> None:
         """Take one endpoint to the revision's state, or back. Raises ``TrbError``."""
-        name = found.endpoint
+        name = drift.endpoint
         if name not in self.target.manifest.endpoints and name not in self.current.manifest.endpoints:
             unload(self.server, (name,))
             return
         models = self._models(name)
-        own = self._check_files(name, models)
+        user_files = self._check_files(name, models)
         change = Change(current=self.current, target=self.target, name=name, models=models)
-        listed = self._stages(found, change)
+        listed = self._stages(drift, change)
         engine = Engine(
             self.server,
-            _Swapped(self, name, own),
+            _Swapped(self, name, user_files),
             [stages.first(change), *listed],
             self._terms(name),
             self.tell,
@@ -118,7 +107,7 @@ class Transition:
             self.stuck.add(name)
             lost = ""
             if self.server.loader.alive():
-                lost = engine.back()
+                lost = engine.roll_back()
             else:
                 engine.restore_files()
             if lost:
@@ -158,23 +147,23 @@ class Transition:
         """The user's own files, which stay. Raises if one is in the way, or one of trb's was edited."""
         recorded = self.current.manifest.files
         foreign = install.foreign(self.root, models, recorded)
-        wanted = self.target.state
+        target = self.target.state
         edited = [
             path
             for path, piece in install.below(self.current.state, models).items()
             if piece.record.sha256 != recorded[path].sha256
-            and not (path in wanted and wanted[path].record.sha256 == piece.record.sha256)
+            and not (path in target and target[path].record.sha256 == piece.record.sha256)
         ]
-        in_the_way = [path for path in foreign if path in wanted and path.split("/")[0] in models]
+        in_the_way = [path for path in foreign if path in target and path.split("/")[0] in models]
         if (edited or in_the_way) and not self.options.force:
-            remedy = "keep your edit elsewhere, or replace it with --force"
+            remedy = "record the edit with trb accept, or keep it elsewhere; --force replaces it"
             raise ownership.edited_error(edited, self.root, remedy, foreign=in_the_way)
         return tuple(path for path in foreign if path not in in_the_way)
 
-    def _stages(self, found: Drift, change: Change) -> list[Stage]:
-        if found.endpoint not in self.target.manifest.endpoints:
+    def _stages(self, drift: Drift, change: Change) -> list[Stage]:
+        if drift.endpoint not in self.target.manifest.endpoints:
             return stages.removing(change)
-        if found.action is Action.LOAD:
+        if drift.action is Action.LOAD:
             return stages.loading(change)
         sides = (change.current, change.target)
         used = [number for side in sides for model in change.models for number in side.numbers(model)]
@@ -203,14 +192,14 @@ class Transition:
 class _Swapped:
     """The folder of an apply: whole states are swapped in, each with its manifest."""
 
-    def __init__(self, transition: Transition, name: str, own: Collection[str]) -> None:
+    def __init__(self, transition: Transition, name: str, user_files: Collection[str]) -> None:
         self.root = transition.root
-        self._transition, self._name, self._own = transition, name, own
+        self._transition, self._name, self._user_files = transition, name, user_files
 
     def put(self, before: Stage, after: Stage) -> None:
         """Swap in what differs."""
         manifest = self._transition.manifest_of(self._name, before, after)
-        install.install(self.root, before.state, after.state, self._own, manifest)
+        install.install(self.root, before.state, after.state, self._user_files, manifest)
         self._transition.manifest = manifest
 
     def arrived(self, before: Stage, after: Stage) -> bool:
@@ -223,7 +212,7 @@ class _Swapped:
 
     def stand_in(self, stage: Stage, model: str, number: int, failed: int) -> Stage | None:
         """The files of a version that is served, under the number that failed as well."""
-        return stages.posed(stage, model, number, failed)
+        return stages.stand_in(stage, model, number, failed)
 
 
 def _all_models(entry: EndpointEntry) -> tuple[str, ...]:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from triton_repo_builder import repository
-from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.text import counted
 from triton_repo_builder.repository import (
     CASES,
@@ -33,6 +32,7 @@ from triton_repo_builder.run.serve.loading.load_unload import Server
 from triton_repo_builder.ship.deploy.expected import Expected, expected, hashed, listed
 from triton_repo_builder.ship.deploy.revision import Revision, opened, quiet
 from triton_repo_builder.ship.stores.store import Progress
+from triton_repo_builder.ship.vcs import lineage
 from triton_repo_builder.ship.vcs.lineage import Link
 
 ORIGIN = f"parameter {PREFIX}"
@@ -55,10 +55,10 @@ class Verdict:
 
     endpoint: str
     versions: tuple[int, ...]
-    """Those that the revision serves."""
+    """Versions that the revision serves."""
     result: Result
     reasons: tuple[str, ...]
-    """What differs, or why it cannot be known; of what is the same, what was compared."""
+    """Differences, or why the result is unknown; for ``SAME``, the facts that were compared."""
     content: str
     """The content digest of the revision, hex; empty if it has none."""
     served_content: str = ""
@@ -101,12 +101,7 @@ def verify(
     try:
         index = http.index()
     except RequestFailed as error:
-        raise TrbError(
-            Code.UNREACHABLE,
-            f"cannot list its models: {error}",
-            where=http.url,
-            remedy="name the HTTP url of a running tritonserver with --url",
-        ) from None
+        raise lineage.not_listed(http, error) from None
     ready = ready_versions(index)
     return tuple(_Comparison(server, http, ready, each).verdict(strict) for each in endpoints)
 
@@ -115,28 +110,28 @@ class _Comparison:
     """One endpoint against one server."""
 
     def __init__(
-        self, server: Server, http: HttpClient, ready: Mapping[str, tuple[int, ...]], wanted: Expected
+        self, server: Server, http: HttpClient, ready: Mapping[str, tuple[int, ...]], target: Expected
     ) -> None:
-        self.server, self.http, self.ready, self.wanted = server, http, ready, wanted
+        self.server, self.http, self.ready, self.target = server, http, ready, target
         self.differs: list[str] = []
         self.unknown: list[str] = []
         self.served_content = ""
 
     def verdict(self, strict: bool) -> Verdict:
         """Compare everything; what differs outweighs what cannot be known."""
-        wanted = self.wanted
+        target = self.target
         verdict = Verdict(
-            endpoint=wanted.name,
-            versions=wanted.versions[wanted.name],
+            endpoint=target.name,
+            versions=target.versions[target.name],
             result=Result.NOT_SERVED,
             reasons=("the server has no version of it ready",),
-            content=wanted.content,
+            content=target.content,
         )
-        if not self.ready.get(wanted.name):
+        if not self.ready.get(target.name):
             return verdict
-        if wanted.altered:
-            self.differs.append(f"the revision itself is altered: {wanted.altered}")
-        for model in wanted.versions:
+        if target.altered:
+            self.differs.append(f"the revision itself is altered: {target.altered}")
+        for model in target.versions:
             self._versions(model)
             self._configuration(model)
             self._processes(model)
@@ -150,13 +145,13 @@ class _Comparison:
         return replace(verdict, result=result, reasons=tuple(reasons), served_content=self.served_content)
 
     def _versions(self, model: str) -> None:
-        loaded, served = self.ready.get(model, ()), self.wanted.versions[model]
+        loaded, served = self.ready.get(model, ()), self.target.versions[model]
         if loaded != served:
-            have = f"version {', '.join(map(str, loaded))} is loaded" if loaded else "no version is loaded"
-            self.differs.append(f"{model}: {have}, the revision serves {', '.join(map(str, served))}")
+            current = f"version {', '.join(map(str, loaded))} is loaded" if loaded else "no version is loaded"
+            self.differs.append(f"{model}: {current}, the revision serves {', '.join(map(str, served))}")
 
     def _configuration(self, model: str) -> None:
-        config = self.wanted.configs.get(model)
+        config = self.target.configs.get(model)
         if model not in self.ready or config is None:
             return
         try:
@@ -165,7 +160,7 @@ class _Comparison:
         except (RequestFailed, pbtxt.PbtxtError) as error:
             self.unknown.append(f"{model}: its configuration as loaded cannot be read: {error}")
             return
-        if model == self.wanted.name:
+        if model == self.target.name:
             self.served_content = content.stated(loaded)
         # Steps repeat where the endpoint comes from.
         said = {text for reason in self.differs if (text := reason.partition(": ")[2]).startswith(ORIGIN)}
@@ -179,10 +174,10 @@ class _Comparison:
         """Code beside the revision's files: Python may import it in place of what the revision says."""
         assert self.folder is not None
         beside, compiled = list[str](), list[str]()
-        for model, served in self.wanted.versions.items():
+        for model, served in self.target.versions.items():
             for version in served:
                 for path in importable.below(self.folder, f"{model}/{version}"):
-                    if path not in self.wanted.digests:
+                    if path not in self.target.digests:
                         (compiled if importable.cached(path) else beside).append(path)
         if beside:
             self.differs.append(f"{listed(beside)} beside what the revision has, for Python to import")
@@ -193,15 +188,15 @@ class _Comparison:
         if self.folder is None:
             if strict:
                 self.unknown.append(f"{self._unread}: only what it says of itself was compared")
-            elif not self.wanted.content:
+            elif not self.target.content:
                 self.unknown.append(
                     f"{self._unread}, and the revision has no content digest (made by hand, or by an older "
                     "trb): only versions and configurations were compared"
                 )
             return
-        before, after, again = list[str](), list[str](), list[str]()
-        loaded = {model: self.server.loaded(model, self.version) for model in self.wanted.versions}
-        for path, sha256 in self.wanted.digests.items():
+        before, after, rewritten = list[str](), list[str](), list[str]()
+        loaded = {model: self.server.loaded(model, self.version) for model in self.target.versions}
+        for path, sha256 in self.target.digests.items():
             file, since = self.folder / path, loaded[path.split("/")[0]]
             if self._hashed(path, path) != sha256:
                 if not _later(file, since or self.server.started):
@@ -209,21 +204,21 @@ class _Comparison:
                 elif not self._kept(path, sha256):
                     after.append(path)
             elif since and not path.endswith(NOT_LOADED) and file.stat().st_mtime > since:
-                again += [] if self._kept(path, sha256) else [path]
+                rewritten += [] if self._kept(path, sha256) else [path]
         self._code(strict)
         where = f"in {self.folder}, which the server reads"
         if before:
             self.differs.append(f"{listed(before)} altered {where}")
         if after:
-            known = "perhaps after it was loaded: the server runs the old bytes or the new"
-            self.unknown.append(f"{listed(after)} altered {where}, {known}")
-        if again:
-            known = "what the revision says, but written after the model was loaded, perhaps from other bytes"
-            self.unknown.append(f"{listed(again)} {known}")
+            note = "perhaps after it was loaded: the server runs the old bytes or the new"
+            self.unknown.append(f"{listed(after)} altered {where}, {note}")
+        if rewritten:
+            note = "what the revision says, but written after the model was loaded, perhaps from other bytes"
+            self.unknown.append(f"{listed(rewritten)} {note}")
 
     def _hashed(self, path: str, canonical: str) -> str:
         assert self.folder is not None
-        return hashed(self.folder / path, canonical, self.wanted.name, self.version)
+        return hashed(self.folder / path, canonical, self.target.name, self.version)
 
     def _kept(self, path: str, sha256: str) -> bool:
         """Whether the version's own copy is there: another version's file has taken the place since."""
@@ -235,23 +230,23 @@ class _Comparison:
         """The server's folder, if this process can read it."""
         place = self.server.files
         try:
-            return place if place is not None and (place / self.wanted.name).is_dir() else None
+            return place if place is not None and (place / self.target.name).is_dir() else None
         except OSError:
             return None
 
     @property
     def version(self) -> int:
         """The one that the revision serves; the highest of several."""
-        return max(self.wanted.versions[self.wanted.name], default=0)
+        return max(self.target.versions[self.target.name], default=0)
 
     @property
     def _unread(self) -> str:
         return "the files that the server reads cannot be read from here"
 
     def _compared(self) -> list[str]:
-        digest = f"content sha256 {self.wanted.content}" if self.wanted.content else ""
-        configs = f"{counted(len(self.wanted.versions), 'configuration')} as loaded"
-        read = f"{counted(len(self.wanted.digests), 'file')} that the server reads"
+        digest = f"content sha256 {self.target.content}" if self.target.content else ""
+        configs = f"{counted(len(self.target.versions), 'configuration')} as loaded"
+        read = f"{counted(len(self.target.digests), 'file')} that the server reads"
         return [*filter(None, (digest, configs)), self._unread if self.folder is None else read]
 
 

@@ -19,6 +19,7 @@ from triton_repo_builder.ship.stores.registry import RegistryStore
 from triton_repo_builder.ship.stores.retention import Pruned
 from triton_repo_builder.ship.stores.revision import DIGEST, LocalRevision, collect
 from triton_repo_builder.ship.stores.s3 import S3Store
+from triton_repo_builder.ship.stores.signature import Subject
 from triton_repo_builder.ship.stores.signing_keys import Signer, Trust
 from triton_repo_builder.ship.stores.store import Location, Progress, Pulled, Pushed, Store, Stored
 
@@ -151,8 +152,7 @@ def verified(location: Location, trust: Trust) -> tuple[Location, str]:
         return place.signature(subject, key)
 
     key = signature.require(subject, trust, read, str(location), lambda: place.signers(subject))
-    pinned: Any = replace(location, revision=subject.digest)  # type: ignore[type-var]
-    return pinned, key.fingerprint
+    return _at(location, subject), key.fingerprint
 
 
 def counter(location: Location, trust: Trust) -> int:
@@ -170,8 +170,12 @@ def pinned(location: Location, trust: Trust | None) -> Location:
     """
     if trust is not None:
         return verified(location, trust)[0]
-    current: Any = replace(location, revision=store(location).subject().digest)  # type: ignore[type-var]
-    return current  # type: ignore[no-any-return]
+    return _at(location, store(location).subject())
+
+
+def _at(location: Any, subject: Subject) -> Location:
+    """The address of one revision; every kind of address is a dataclass."""
+    return replace(location, revision=subject.digest)  # type: ignore[no-any-return]
 
 
 def pull(

@@ -74,7 +74,7 @@ class BucketStore(Objects):
                 self._remove(_removing(digest))
             sent, copied = self._send(local, previous, progress, dry_run=dry_run)
             if not dry_run:
-                self._write(f"{REVISIONS}/{digest}.json", local.index.document)
+                self._write(_index(digest), local.index.document)
                 if signer is not None:  # before it is current: who asks for signatures sees no gap
                     subject = Subject(revision=f"sha256:{digest}")
                     document = signature.sign(subject, local.index.entries, self, signer)
@@ -102,10 +102,10 @@ class BucketStore(Objects):
             if not digest:
                 self.system.ls(self.location.bucket)  # fails if there is no bucket at all
                 raise self._not_pushed("nothing was pushed here: there is no current.json")
-            document = self._read(f"{REVISIONS}/{digest}.json")
+            document = self._read(_index(digest))
             if document is None:
                 raise self._not_pushed(f"there is no revision sha256:{digest}")
-            return digest, read_index(document, digest, self._url(f"{REVISIONS}/{digest}.json"))
+            return digest, read_index(document, digest, self._url(_index(digest)))
 
     def subject(self) -> Subject:
         return Subject(revision=f"sha256:{self.index()[0]}")
@@ -136,7 +136,7 @@ class BucketStore(Objects):
                 return False
             names = self._names(REVISIONS)
             self._write(_removing(digest), b"trb push --prune\n")
-            self._remove(f"{REVISIONS}/{digest}.json")
+            self._remove(_index(digest))
             for key in self._signers(digest, names):
                 self._remove(_signature(digest, key))
             self._remove_below(f"{REVISIONS}/{digest}")
@@ -155,16 +155,13 @@ class BucketStore(Objects):
         return tuple(match[2] for match in matches if match and match[1] == digest)
 
     def _stored(self, digest: str, current: Pointer, names: list[str]) -> Stored:
-        path = f"{REVISIONS}/{digest}.json"
-        document = self._read(path) or b""
-        entries: tuple[Entry, ...] = ()
-        if hashlib.sha256(document).hexdigest() == digest:  # a damaged one is still listed
-            entries = read_index(document, digest, self._url(path)).entries
+        index = self._intact_index(digest)
+        entries = index.entries if index else ()  # a damaged one is still listed
         documents = (self._read(_signature(digest, key)) or b"" for key in self._signers(digest, names))
         holds = {"current": current.revision, "previous": current.previous}
         return Stored(
             revision=f"sha256:{digest}",
-            pushed=current.pushed.get(digest) or self._modified(path),
+            pushed=current.pushed.get(digest) or self._modified(_index(digest)),
             bytes=sum(entry.bytes for entry in entries),
             labels=self._labels(digest, entries),
             signed_by=tuple(stated_key(document) for document in documents),
@@ -242,11 +239,16 @@ class BucketStore(Objects):
 
     def _paths(self, digest: str) -> dict[str, str]:
         """Path of each digest in a revision; empty if its index is lost."""
-        document = self._read(f"{REVISIONS}/{digest}.json") if digest else None
+        index = self._intact_index(digest) if digest else None
+        entries = index.entries if index else ()
+        return {entry.sha256: f"{REVISIONS}/{digest}/{entry.path}" for entry in entries}
+
+    def _intact_index(self, digest: str) -> Index | None:
+        """The files of a revision; None if its index is lost or damaged."""
+        document = self._read(_index(digest))
         if document is None or hashlib.sha256(document).hexdigest() != digest:
-            return {}
-        index = read_index(document, digest, self._url(f"{REVISIONS}/{digest}.json"))
-        return {entry.sha256: f"{REVISIONS}/{digest}/{entry.path}" for entry in index.entries}
+            return None
+        return read_index(document, digest, self._url(_index(digest)))
 
     def _copy(self, source: str, path: str, entry: Entry, *, dry_run: bool) -> bool:
         """Let the bucket copy; False if its file is missing or damaged."""
@@ -294,6 +296,10 @@ class BucketStore(Objects):
         return TrbError(
             Code.NOT_PUSHED, message, where=self._shown, remedy=f"push first: trb push {self._shown} REPO"
         )
+
+
+def _index(digest: str) -> str:
+    return f"{REVISIONS}/{digest}.json"
 
 
 def _signature(digest: str, key: str) -> str:

@@ -92,9 +92,14 @@ def of_server(url: str) -> tuple[Link, ...]:
             links.append(Link(facts=facts, server=http.url))
         return tuple(links)
     except RequestFailed as error:
-        raise TrbError(
-            Code.UNREACHABLE,
-            f"cannot list its models: {error}",
-            where=http.url,
-            remedy="name the HTTP url of a running tritonserver with --url",
-        ) from None
+        raise not_listed(http, error) from None
+
+
+def not_listed(http: HttpClient, error: RequestFailed) -> TrbError:
+    """The error for a server that does not list its models."""
+    return TrbError(
+        Code.UNREACHABLE,
+        f"cannot list its models: {error}",
+        where=http.url,
+        remedy="name the HTTP url of a running tritonserver with --url",
+    )

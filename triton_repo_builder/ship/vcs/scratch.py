@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,8 +15,6 @@ from triton_repo_builder.ship.vcs.git import Git
 PREFIX = "trb-commit-"
 _UNLOCKED = "trb-unlocked-"
 """Prefix until the folder is locked: one that has its name is locked, or its process is gone."""
-_YOUNG = 60
-"""Seconds after which an unlocked folder is a leftover."""
 
 
 @contextmanager
@@ -54,7 +51,7 @@ def sweep(git: Git) -> bool:
     left = False
     for place in sorted((*common.glob(f"{PREFIX}*"), *common.glob(f"{_UNLOCKED}*"))):
         with suppress(OSError):  # another process removes it, too
-            if place.name.startswith(_UNLOCKED) and time.time() - place.stat().st_mtime < _YOUNG:
+            if place.name.startswith(_UNLOCKED) and not staging.abandoned(place):
                 continue
             with staging.locked(place) as gone:
                 if gone:

@@ -18,7 +18,7 @@ from triton_repo_builder.base.hardware import Hardware
 from triton_repo_builder.endpoint.plan import defaults, onnx_model
 from triton_repo_builder.endpoint.plan import tensor as plan_tensor
 from triton_repo_builder.endpoint.plan.defaults import ModelFacts
-from triton_repo_builder.endpoint.plan.endpoint import Request
+from triton_repo_builder.endpoint.plan.endpoint import PlanRequest
 from triton_repo_builder.endpoint.plan.model import DynamicBatching, TensorPlan, WarmupInput, between
 from triton_repo_builder.endpoint.tasks import tensor
 from triton_repo_builder.endpoint.tasks.task import (
@@ -83,11 +83,11 @@ def text(
     return onnx_model.text(request(read, task, options), made, chosen(options), warmup, batching=batching)
 
 
-def request(read: ModelSignature, task: TaskPlan, options: BuildOptions) -> Request:
+def request(read: ModelSignature, task: TaskPlan, options: BuildOptions) -> PlanRequest:
     """A request of which only the signature is read from its source."""
     source = cast(Source, SimpleNamespace(signature=read))
     machine = Hardware(cores=2, gpus=())
-    return Request(
+    return PlanRequest(
         name="bert", source=source, task=task, options=options, release=releases.default(), machine=machine
     )
 

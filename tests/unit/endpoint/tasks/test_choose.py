@@ -12,11 +12,11 @@ from triton_repo_builder.endpoint import tasks
 from triton_repo_builder.endpoint.tasks.task import takes_text
 from triton_repo_builder.model.graph import reader
 from triton_repo_builder.model.read.options import BuildOptions
-from triton_repo_builder.model.read.source import Given
+from triton_repo_builder.model.read.source import SourceOverrides
 
 
 def chosen(folder: Path, wanted: str | None = None, **given: Any) -> tuple[str, str]:
-    module, reason = tasks.choose(reader.read_source(folder, Given(**given)), wanted)
+    module, reason = tasks.choose(reader.read_source(folder, SourceOverrides(**given)), wanted)
     return module.NAME, reason
 
 

@@ -129,6 +129,19 @@ def test_what_is_a_guess_is_said_to_be_one(tmp_path: Path) -> None:
     assert chosen(tiny_images.model(tmp_path / "y.onnx", name="X")) == ("tensor", "")
 
 
+@pytest.mark.parametrize("name", ["X", "pixel_values"])
+def test_channels_last_without_a_preprocessor_is_said(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.onnx"
+    pixels = t.tensor(name, ["n", 224, 224, 3])
+    path.write_bytes(
+        t.model([t.node("Identity", [name], ["Y"])], [pixels], [t.tensor("Y", ["n", 224, 224, 3])])
+    )
+    task, why = chosen(path)
+    assert task == "tensor"
+    assert why.startswith(f"'{name}' [N, 224, 224, 3] looks like images with the channels last")
+    assert chosen(path, "tensor") == ("tensor", "")
+
+
 def test_a_folder_called_onnx_belongs_to_the_one_above(tmp_path: Path) -> None:
     folder = tiny_images.folder(tmp_path / "vit")
     (folder / "onnx").mkdir()

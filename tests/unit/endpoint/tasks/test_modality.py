@@ -18,7 +18,7 @@ from triton_repo_builder.endpoint.tasks import rerank
 from triton_repo_builder.model.graph import compose, reader
 from triton_repo_builder.model.read import skeleton
 from triton_repo_builder.model.read.options import BuildOptions
-from triton_repo_builder.model.read.source import Given
+from triton_repo_builder.model.read.source import SourceOverrides
 
 SAVED, FORMS = "config_sentence_transformers.json", "sentence_bert_config.json"
 CALL = {"method": "forward", "method_output_name": "last_hidden_state"}
@@ -77,7 +77,7 @@ def test_a_cross_encoder_with_a_template_is_refused(file: str, tmp_path: Path) -
     assert error.where == str(folder / file)
     assert chosen(folder)[0] == "text-classification"
     original = tiny.classifier(tmp_path / "original", labels=1)
-    read = reader.read_source(folder, Given(original=original))
+    read = reader.read_source(folder, SourceOverrides(original=original))
     assert rerank.plan(read, BuildOptions(model=folder)).name == "rerank"
     assert chosen(forms(folder, "text"), "rerank")[0] == "rerank"
     refused(forms(folder, "text", "message"), "renders each text by the chat template", "rerank")

@@ -47,7 +47,9 @@ def test_a_dynamic_width_is_that_of_the_labels(tmp_path: Path) -> None:
 def test_labels_without_names(tmp_path: Path) -> None:
     made = plan(configured(tmp_path, 2))
     assert made.labels == ("LABEL_0", "LABEL_1")
-    assert made.notes == ("no labels found in config.json: they are called LABEL_0 to LABEL_1",)
+    (note,) = made.notes
+    assert note.startswith("no labels found in config.json: they are called LABEL_0 to LABEL_1. ")
+    assert "--labels FILE" in note and note.endswith('"id2label": {"0": "NAME", "1": "NAME"}')
 
 
 def test_labels_that_only_label2id_names(tmp_path: Path) -> None:

@@ -90,6 +90,28 @@ def test_of_a_bench_report_the_highest_rate_that_holds_counts(tmp_path: Path) ->
     assert (none.per_second, none.latency_ms) == (50, 80)
 
 
+@pytest.mark.parametrize(
+    ("command", "measures"),
+    [
+        (
+            "trb bench --endpoint minilm --concurrency 1,16 --url http://h:8000 --output=before --json",
+            "trb bench --endpoint minilm --url http://h:8000 --rate 30,50,70,80,90 --output rates",
+        ),
+        ("python bench.py", "trb bench --rate 30,50,70,80,90 --output rates"),
+        ("trb bench 'open", "trb bench --rate 30,50,70,80,90 --output rates"),
+    ],
+)
+def test_a_report_of_waiting_clients_gets_the_command_that_measures_rates(
+    command: str, measures: str, tmp_path: Path
+) -> None:
+    levels = [bench_values.level(concurrency=clients, throughput=6.25 * clients) for clients in (1, 16)]
+    document = bench_values.report(*levels).to_json() | {"command": command}
+    (tmp_path / "report.json").write_text(json.dumps(document))
+    done = cli.call("plan", str(tmp_path / "report.json"), "--rps", "500", "--slo", "p99=500ms")
+    assert cli.kind(done.stderr) is Code.USAGE
+    assert f"fix: measure rates: {measures}; then give rates/report.json" in done.stderr
+
+
 def test_a_milder_percentile_proves_nothing(tmp_path: Path) -> None:
     file = tmp_path / "report.json"
     document = {"trials": [], "objective": asdict(Objective(percentile="p50", ms=5)), "compared": []}
@@ -219,6 +241,32 @@ def test_reports_that_prove_nothing_or_are_damaged(tmp_path: Path, changes: dict
     with pytest.raises(TrbError) as caught:
         capacities.read(file, "m", SLO)
     assert (caught.value.code, caught.value.where) == (Code.USAGE, str(file))
+
+
+def test_without_prices_the_fewest_replicas_come_first(tmp_path: Path) -> None:
+    (tmp_path / "c.csv").write_text("name,per_second,p99_ms\nslow,10,5\nfast,100,50\neven,100,5\n")
+    common = ("plan", str(tmp_path / "c.csv"), "--rps", "500", "--slo", "p99=500ms")
+    offers = json.loads(cli.call(*common, "--json").stdout)["offers"]
+    assert [(each["name"], each["replicas"]) for each in offers] == [("even", 5), ("fast", 5), ("slow", 50)]
+    assert {offers[0][key] for key in ("price", "per_hour", "reserved_per_million")} == {None}
+    printed = cli.call(*common).stdout
+    assert "per hour" not in printed and "machine" not in printed.splitlines()[4]
+
+
+@pytest.mark.parametrize(
+    ("rps", "pattern", "verdict"),
+    [
+        (500, "bursty", "not 6: the first table is for requests that come evenly, but for some seconds"),
+        (500, "poisson", "plan with 7 replicas, not 6: 6 meet it, but not with 1 lost\nthe fewest"),
+        (20, "poisson", "plan with 2 replicas: both tables agree\nthe fewest that meet p99 within 20 ms"),
+    ],
+)
+def test_two_tables_end_in_one_number(rps: int, pattern: str, verdict: str, tmp_path: Path) -> None:
+    """One executes in 5 ms, so 200/s at most; said to answer 100/s."""
+    file = tmp_path / "report.json"
+    file.write_text(json.dumps(tuned()))
+    done = cli.call("plan", str(file), "--rps", str(rps), "--slo", "p99=20ms", "--simulate", pattern)
+    assert verdict in done.stdout
 
 
 def test_a_load_of_almost_nothing_is_simulated(tmp_path: Path) -> None:

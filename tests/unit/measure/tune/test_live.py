@@ -3,10 +3,13 @@
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+import serve_repository as made
 
+from triton_repo_builder import repository
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.measure.tune import factors
 from triton_repo_builder.measure.tune import live as live_module
@@ -106,3 +109,20 @@ def test_fewer_instances_are_loaded_anew_and_the_model_is_put_back_as_it_was() -
         session.apply({"instances": 3}, BASE)
         assert "parameters" not in server.config
     assert server.config == FOUND
+
+
+def test_a_search_loads_what_its_endpoint_needs(tmp_path: Path) -> None:
+    for name in ("tokenizer", "alone"):
+        made.python(tmp_path, name)
+    for name in ("first", "second"):
+        made.ensemble(tmp_path, name, "tokenizer")
+    repo = repository.read(tmp_path)
+    assert live_module.needed(repo, "first", ()) == ("first",)
+    assert live_module.needed(repo, "alone", ("second",)) == ("alone", "second")
+    assert live_module.affected(repo, ("first",)) == ("first", "second"), "they share the tokenizer"
+    assert live_module.affected(repo, ("alone",)) == ("alone",)
+    for endpoint, variants in (("", ()), ("other", ()), ("first", ("other",))):
+        with pytest.raises(TrbError) as caught:
+            live_module.needed(repo, endpoint, variants)
+        assert caught.value.code is Code.USAGE
+        assert "alone, first, second" in caught.value.remedy

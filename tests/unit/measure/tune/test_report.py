@@ -84,6 +84,15 @@ def test_every_file_of_a_report(tmp_path: Path) -> None:
     assert (tmp_path / "front.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_each_column_has_a_header_that_names_the_objective() -> None:
+    made = report(trial(1), compared=(compared("default", 100),))
+    headers = output.trial_columns(made.objective), output.compared_columns(made.objective)
+    assert [len(names) for names in headers] == [
+        len(rows[0]) for rows in (output.trial_rows(made), output.compared_rows(made))
+    ]
+    assert all(any(str(made.objective) in name for name in names) for names in headers)
+
+
 def test_a_full_disk_leaves_an_earlier_report_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     output.write(report(trial()), tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}

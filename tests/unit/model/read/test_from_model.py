@@ -12,7 +12,7 @@ import tiny_onnx as t
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.model.graph import reader
 from triton_repo_builder.model.read import source
-from triton_repo_builder.model.read.source import Given
+from triton_repo_builder.model.read.source import SourceOverrides
 from triton_repo_builder.produce.write.built import BuiltEndpoint
 
 PROMPTS = "config_sentence_transformers.json"
@@ -116,7 +116,7 @@ def test_one_of_several_files(tmp_path: Path, output: Path) -> None:
         "of several ONNX files model.onnx is taken (--file takes another: "
         "model_quantized.onnx, onnx/model_fp16.onnx)",
     )
-    named = reader.read_source(folder, Given(file="onnx/model_fp16.onnx"))
+    named = reader.read_source(folder, SourceOverrides(file="onnx/model_fp16.onnx"))
     assert (named.path, named.notes) == (folder / "onnx" / "model_fp16.onnx", ())
     assert named.tokenizer == folder / "tokenizer.json"
     assert any("model_quantized.onnx" in note for note in tiny.make(folder, output).notes)
@@ -179,7 +179,7 @@ def test_the_length_of_an_original_without_a_tokenizer_json(
     tiny.put_json(original / name, {"max_seq_length": 16, "do_lower_case": True})
     if slow:
         (original / "vocab.txt").write_text("\n".join(tiny.WORDS))
-    read = reader.read_source(exported, Given(original=original))
+    read = reader.read_source(exported, SourceOverrides(original=original))
     assert read.tokenizer == exported / "tokenizer.json"
     spec = read.tokenizer_spec
     assert (spec.max_length, spec.max_length_from, spec.lowered) == (16, name, True)

@@ -20,7 +20,7 @@ from triton_repo_builder.endpoint import tasks
 from triton_repo_builder.endpoint.tasks import embedding
 from triton_repo_builder.model.graph import reader
 from triton_repo_builder.model.read.options import OPTIONS
-from triton_repo_builder.model.read.source import Given, Source
+from triton_repo_builder.model.read.source import Source, SourceOverrides
 from triton_repo_builder.produce.build import Build
 
 TASK = "task_id"
@@ -51,7 +51,7 @@ def scaled(path: Path, shape: list[Any] | None, kind: int = t.INT64, *, opset: i
 
 
 def read(path: Path, *pairs: tuple[str, str]) -> Source:
-    return reader.read_source(path, Given(constants=pairs))
+    return reader.read_source(path, SourceOverrides(constants=pairs))
 
 
 def refused(path: Path, *pairs: tuple[str, str]) -> tuple[str, str]:

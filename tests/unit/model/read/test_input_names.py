@@ -14,7 +14,7 @@ from triton_repo_builder.base.releases import default
 from triton_repo_builder.endpoint import tasks
 from triton_repo_builder.model.graph import compose, reader, walk
 from triton_repo_builder.model.read import input_names
-from triton_repo_builder.model.read.source import Given
+from triton_repo_builder.model.read.source import SourceOverrides
 
 USUAL = ("input_ids", "attention_mask", "token_type_ids")
 
@@ -66,7 +66,7 @@ def test_more_than_one_reading_is_left_to_the_user(tmp_path: Path) -> None:
     module, reason = tasks.choose(read, None)
     assert module.NAME == "tensor"
     assert "--input input_ids=a" in reason
-    named = reader.read_source(path, Given(inputs=(("input_ids", "b"), ("attention_mask", "a"))))
+    named = reader.read_source(path, SourceOverrides(inputs=(("input_ids", "b"), ("attention_mask", "a"))))
     assert [spec.name for spec in named.signature.inputs] == ["attention_mask", "input_ids", "token_type_ids"]
     assert tasks.choose(named, None)[0].NAME == "embedding"
 
@@ -79,7 +79,7 @@ def test_inputs_that_are_known_are_not_called_unclear(tmp_path: Path) -> None:
     shown = reason[reason.index("e.g. ") + 5 : -1].split(" ")
     assert shown[::2] == ["--input"] * 3
     given = tuple((option.split("=")[0], option.split("=")[1]) for option in shown[1::2])
-    assert tasks.choose(reader.read_source(path, Given(inputs=given)), None)[0].NAME == "embedding"
+    assert tasks.choose(reader.read_source(path, SourceOverrides(inputs=given)), None)[0].NAME == "embedding"
 
 
 def test_an_input_that_is_no_row_of_tokens_is_not_offered_a_name(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_names_are_quoted_for_a_shell(tmp_path: Path) -> None:
     reason = tasks.choose(reader.read_source(path), None)[1]
     shown = shlex.split(reason[reason.index("e.g. ") + 5 : -1])
     given = tuple((option.split("=")[0], option.split("=")[1]) for option in shown[1::2])
-    assert tasks.choose(reader.read_source(path, Given(inputs=given)), None)[0].NAME == "embedding"
+    assert tasks.choose(reader.read_source(path, SourceOverrides(inputs=given)), None)[0].NAME == "embedding"
 
 
 def test_a_mask_of_padding_is_not_offered_as_an_attention_mask(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_task_that_is_asked_for_says_how_to_name_them(tmp_path: Path) -> None:
 def test_what_does_not_fit_is_said(given: tuple[tuple[str, str], ...], message: str, tmp_path: Path) -> None:
     path = folder(tmp_path, "a", "b", "token_type_ids")
     with pytest.raises(TrbError) as caught:
-        reader.read_source(path, Given(inputs=given))
+        reader.read_source(path, SourceOverrides(inputs=given))
     assert caught.value.code is Code.USAGE
     assert caught.value.message == message
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.model.graph import reader
 from triton_repo_builder.model.read import source
-from triton_repo_builder.model.read.source import Given
+from triton_repo_builder.model.read.source import SourceOverrides
 
 
 @pytest.mark.parametrize("name", ["bert", "a", "_a", "BERT-base_v1.5", "0", "a" * 128, "a..b", "a-"])
@@ -146,7 +146,7 @@ def test_a_broken_link_and_an_empty_folder(tmp_path: Path) -> None:
 def test_a_given_tokenizer_brings_its_configuration(tmp_path: Path) -> None:
     model = tiny.text_model(tmp_path / "model" / "model.onnx")
     folder = tiny.describe(tmp_path / "tokenizer", architectures=["X"])
-    read = reader.read_source(model, Given(tokenizer=folder))
+    read = reader.read_source(model, SourceOverrides(tokenizer=folder))
     assert (read.tokenizer, read.folder) == (folder / "tokenizer.json", folder)
     assert read.config["architectures"] == ["X"]
     assert reader.read_source(model).tokenizer is None

@@ -123,7 +123,7 @@ def test_labels_and_tasks(tmp_path: Path, output: Path) -> None:
     plain = folder(tmp_path / "plain")
     wheel = tiny_images.wheel(tmp_path / "p.whl")
     made = tiny.make(plain, output, golden=True, pillow_wheel=(wheel,))
-    assert "no labels found in config.json: they are called LABEL_0 to LABEL_3" in made.notes
+    assert any(note.startswith("no labels found in config.json: they are called") for note in made.notes)
     settings = next(f.content for f in made.files if f.path == "plain_preprocess/1/preprocess.json")
     assert json.loads(settings)["crop_rounds"] is True
     recorded = next(f.content for f in made.files if f.path.endswith("smoke.json"))

@@ -68,6 +68,6 @@ def test_the_command_adds_nothing_and_says_so(models: tuple[Path, Path], output:
         trb("build", "--model", str(models[1]), "--output", str(output), "--version", "next", "--json")
     )
     assert said["identical_to"] == 2
-    assert any("trb promote sentiment --version 2" in note for note in said["notes"])
+    assert any(f"trb promote sentiment {output} --version 2" in note for note in said["notes"])
     said = json.loads(trb(*build, "--version", "next", "--force", "--json"))
     assert (said["identical_to"], [*said["versions"]]) == (None, ["2", "3"])

@@ -13,6 +13,7 @@ import shlex
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +23,7 @@ import pytest
 
 from triton_repo_builder import repository
 from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.cli.serve import show_endpoints
 from triton_repo_builder.repository.interface import Endpoint, Tensor
 from triton_repo_builder.run import serve
 from triton_repo_builder.run.codegen import snippets
@@ -29,7 +31,7 @@ from triton_repo_builder.run.options import ServeOptions
 from triton_repo_builder.run.serve.background import registry
 from triton_repo_builder.run.serve.embedded import engine, install, supervisor
 from triton_repo_builder.run.serve.engine import Failure
-from triton_repo_builder.run.serve.loading import failure_causes, select, start
+from triton_repo_builder.run.serve.loading import failure_causes, load_unload, select, start
 from triton_repo_builder.run.serve.processes import ports, proc, stubs
 
 PYTHON = 'backend: "python"\n'
@@ -247,6 +249,20 @@ def test_a_known_fault_of_tritonserver_is_named() -> None:
     assert failure_causes.death_remedy("Signal (6) received.\n") == ""
 
 
+def test_pointers_of_git_lfs_are_named_before_a_server_starts(tmp_path: Path) -> None:
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n"
+    for name in ("one", "two"):
+        model(tmp_path, name, PYTHON, "1/model.py", "1/weights.bin", "2/model.py")
+    (tmp_path / "one" / "1" / "weights.bin").write_text(pointer)  # only version 2 is served
+    (tmp_path / "two" / "2" / "model.py").write_text(pointer)
+    start.read(tmp_path, ServeOptions(models=("one",)), lambda text: None)
+    with pytest.raises(TrbError) as error:
+        start.read(tmp_path, ServeOptions(), lambda text: None)
+    assert error.value.code is Code.LFS_POINTER
+    assert error.value.message.endswith(": two/2/model.py")
+    assert "git lfs pull" in error.value.remedy
+
+
 # --- endpoints and curl
 
 
@@ -399,6 +415,28 @@ def test_curl_line_of_the_shortest_telling_golden_case(
     assert body_of(snippets.usage(url, "m", tmp_path).curl)["inputs"][0]["data"] == ["it's ünique"]
     (tmp_path / "smoke.json").write_text("{}")
     assert body_of(snippets.usage(url, "m", tmp_path).curl)["inputs"][0]["data"] == ["hello"]
+
+
+def test_texts_are_shown_one_and_many(
+    answers: tuple[str, dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url, canned = answers
+    outputs = [tensor("Y", "FP32", -1, 2)]
+    canned["/v2/models/m"] = (200, {"inputs": [tensor("T", "BYTES", -1, 1)], "outputs": outputs})
+    canned["/v2/models/m/config"] = (200, {"max_batch_size": 8})
+    usage = snippets.usage(url, "m", tmp_path)
+    assert body_of(usage.generate) == {"T": "hello"}
+    assert body_of(usage.curl)["inputs"][0]["data"] == ["hello", "hello"]
+    show_endpoints([usage.to_json()])
+    lines = capsys.readouterr().out.splitlines()[-4:]
+    assert lines[0::2] == [
+        "# m, one text (the answers to several would be one flat list, without a shape):",
+        "# m, 1 to 8 texts in a request:",
+    ]
+    assert lines[1::2] == [usage.generate, usage.curl]
+    # As an older trb wrote it to its state file.
+    show_endpoints([{**usage.to_json(), "titles": {}}])
+    assert capsys.readouterr().out.splitlines()[-1] == usage.curl
 
 
 def test_endpoints_that_curl_cannot_call_say_why(answers: tuple[str, dict[str, Any]], tmp_path: Path) -> None:
@@ -586,6 +624,28 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return registry.folder()
 
 
+def test_the_address_of_a_repositorys_server(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands = {
+        1: ["/opt/tritonserver", f"--model-repository={tmp_path / 'a'}", "--http-port=81"],
+        2: ["/opt/tritonserver", "--model-store", str(tmp_path / "b")],
+        3: ["/bin/cat", f"--model-repository={tmp_path / 'c'}"],
+        4: ["/opt/tritonserver", "--model-repository=s3://bucket"],
+        5: [],
+    }
+    monkeypatch.setattr(proc, "pids", lambda: iter(commands))
+    monkeypatch.setattr(proc, "arguments", commands.__getitem__)
+    monkeypatch.setattr(proc, "path", lambda pid, named: Path(named))
+    found = {name: load_unload.address(tmp_path / "x" / ".." / name) for name in "abc"}
+    assert found == {"a": "http://127.0.0.1:81", "b": "http://127.0.0.1:8000", "c": ""}
+    detached = entry("a", os.getpid(), proc.start_time(os.getpid()), str(tmp_path))
+    registry.write(folder / "a.json", detached)
+    assert load_unload.address(tmp_path / "a") == "h"
+    monkeypatch.setenv("XDG_STATE_HOME", "/dev/null")
+    assert load_unload.address(tmp_path / "a") == "http://127.0.0.1:81"
+
+
 def test_state_of_live_servers_stays_and_of_others_goes(folder: Path) -> None:
     mine = entry("live", os.getpid(), proc.start_time(os.getpid()))
     registry.write(folder / "a.json", mine)
@@ -605,6 +665,8 @@ def test_which_server_is_meant() -> None:
     assert registry.select((a, b), "a") == a
     assert registry.select((a, b), "12") == b
     assert registry.select((a, b, c), "/other/b") == c
+    second = replace(a, name="a-2", pid=14)
+    assert registry.select((a, second), "a-2") == second
     for servers, wanted, code, words in [
         ((), None, Code.NOT_RUNNING, "trb serve --detach"),
         ((a, b), None, Code.USAGE, "a (11), b (12)"),
@@ -615,6 +677,56 @@ def test_which_server_is_meant() -> None:
             registry.select(servers, wanted)
         assert error.value.code == code
         assert words in error.value.remedy
+
+
+def test_a_server_gets_a_free_name(folder: Path) -> None:
+    mine = entry("repo", os.getpid(), proc.start_time(os.getpid()))
+    registry.write(folder / "died.json", entry("repo", 2**22 + 1, "1"))
+    for name in ("a", "b", "c"):
+        registry.add(folder / f"{name}.json", mine)
+    registry.add(folder / "d.json", mine, "named")
+    names = [str(json.loads((folder / f"{name}.json").read_text())["name"]) for name in "abcd"]
+    assert names == ["repo", "repo-2", "repo-3", "named"]
+    assert (folder / "died.json").exists(), "trb status has not yet said how that one ended"
+
+
+def test_of_two_servers_of_a_folder_the_name_says_which(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first, elsewhere = entry("repo", 11, "", str(tmp_path)), entry("repo", 12, "")
+    second, other = replace(first, name="repo-2", pid=13), replace(elsewhere, name="other")
+    assert registry.select((first, second), "repo") == first
+    with pytest.raises(TrbError, match="2 servers match"):  # the path of one, the name of another
+        registry.select((second, elsewhere), "repo")
+    assert registry.select((second, other), "repo") == second
+
+
+def test_two_servers_cannot_have_the_same_name(folder: Path) -> None:
+    mine = entry("repo", os.getpid(), proc.start_time(os.getpid()))
+    registry.add(folder / "a.json", mine, "mini")
+    registry.check_free("repo")
+    with pytest.raises(TrbError) as error:
+        registry.add(folder / "b.json", mine, "mini")
+    assert error.value.code == Code.USAGE
+    assert "trb stop mini" in error.value.remedy
+    assert not (folder / "b.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "valid"),
+    [
+        ("mini-2", True),
+        ("7b", True),
+        ("größe.x", True),
+        ("42", False),
+        ("-x", False),
+        ("a b", False),
+        ("a/b", False),
+    ],
+)
+def test_a_name_is_neither_a_process_id_nor_an_option(name: str, valid: bool) -> None:
+    assert bool(registry.NAME.fullmatch(name)) is valid
 
 
 def test_stubs_of_a_server_that_reads_a_bucket_are_told_apart_by_instance(

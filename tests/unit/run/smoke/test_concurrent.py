@@ -17,7 +17,7 @@ from triton_repo_builder.run.client.grpc import GrpcClient
 from triton_repo_builder.run.options import SmokeOptions
 from triton_repo_builder.run.smoke import concurrent
 from triton_repo_builder.run.smoke.report import Status
-from triton_repo_builder.run.smoke.session import Session, Subject
+from triton_repo_builder.run.smoke.session import ServedEndpoint, SmokeSession
 
 ONE = np.ones(1, dtype=np.float32)
 
@@ -43,7 +43,7 @@ class Server:
 def test_every_row_must_be_counted_once(error: int, status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(concurrent, "LATE", 0.0)
     server = Server(error)
-    session = Session(
+    session = SmokeSession(
         http=cast(HttpClient, server),
         grpc=cast(GrpcClient, server),
         options=SmokeOptions(clients=1, requests=4),
@@ -61,6 +61,6 @@ def test_every_row_must_be_counted_once(error: int, status: Status, monkeypatch:
         outputs=(Tensor(name="Y", datatype="FP32", shape=(1,)),),
         max_batch_size=0,
     )
-    subject = Subject(interface=interface, models={"m": 1}, file=file, golden=True, example={})
+    subject = ServedEndpoint(interface=interface, models={"m": 1}, file=file, golden=True, example={})
     answers, rows = concurrent.checks(session, subject)
     assert (answers.status, rows.status) == (Status.PASSED, status), rows.detail

@@ -19,7 +19,7 @@ from triton_repo_builder.run.client.grpc import GrpcClient
 from triton_repo_builder.run.options import SmokeOptions
 from triton_repo_builder.run.smoke import malformed
 from triton_repo_builder.run.smoke.report import Check, Status
-from triton_repo_builder.run.smoke.session import JSON, Session, Subject
+from triton_repo_builder.run.smoke.session import JSON, ServedEndpoint, SmokeSession
 
 TEXTS = {
     "2.51.0": "Unable to parse 'data': Shape does not match true shape of 'data' field",
@@ -94,7 +94,7 @@ class Grpc:
 @contextmanager
 def triton(
     version: str, short: str, unknown_output: int = 400, unready: tuple[str, ...] = ()
-) -> Iterator[Session]:
+) -> Iterator[SmokeSession]:
     fields = {"version": version, "short": short, "unknown_output": unknown_output, "unready": {*unready}}
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Server", (Triton,), fields))
     thread = threading.Thread(target=server.serve_forever)
@@ -102,14 +102,14 @@ def triton(
     try:
         http = HttpClient(f"http://127.0.0.1:{server.server_port}", 10)
         release = releases.of_server(http.version())
-        yield Session(http=http, grpc=cast(GrpcClient, Grpc()), options=SmokeOptions(), release=release)
+        yield SmokeSession(http=http, grpc=cast(GrpcClient, Grpc()), options=SmokeOptions(), release=release)
     finally:
         server.shutdown()
         thread.join()
         server.server_close()
 
 
-def checked(session: Session) -> dict[tuple[str, str], Check]:
+def checked(session: SmokeSession) -> dict[tuple[str, str], Check]:
     """The probes over HTTP, by name and status."""
     interface = Endpoint(
         name="net",
@@ -118,7 +118,7 @@ def checked(session: Session) -> dict[tuple[str, str], Check]:
         max_batch_size=8,
     )
     example = {"X": np.ones((1, 2), np.float32)}
-    endpoint = Subject(
+    endpoint = ServedEndpoint(
         interface=interface, models={"net": 1, "step": 1}, file=None, golden=False, example=example
     )
     return {(check.name, check.protocol): check for check in malformed.checks(session, endpoint)}

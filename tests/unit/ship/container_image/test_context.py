@@ -24,7 +24,7 @@ def test_scripts_are_executable_whatever_the_disk_says(
         (docker / name).chmod(0o644)
     monkeypatch.setattr(resources, "docker", lambda: docker)
     sink = io.BytesIO()
-    context.write(context.Request(tag="t"), sink)
+    context.write(context.ImageRequest(tag="t"), sink)
     sink.seek(0)
     with tarfile.open(fileobj=sink) as tar:
         modes = {member.name: member.mode for member in tar if member.name in context.FILES}

@@ -214,7 +214,7 @@ def test_an_endpoint_that_was_unloaded_is_loaded_again(world: World) -> None:
     walked = engine(world, OLD, gone)
     walked.walk()
     assert world.versions == {}
-    assert walked.back() == ""
+    assert walked.roll_back() == ""
     assert world.versions == {"step": (1,), "whole": (1,)}
 
 

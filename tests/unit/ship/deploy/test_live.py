@@ -70,7 +70,7 @@ def test_the_journal_has_all_that_a_promotion_may_write(move: Move, monkeypatch:
         yield None
 
     monkeypatch.setattr(promote.undo, "undoable", undoable)
-    with promote.undoable(move, *live._posed(move).values()):
+    with promote.undoable(move, *live._stand_in_configs(move).values()):
         pass
     folder, stages = live._InPlace(move), live.stages(move)
     posed = [folder.stand_in(stage, model, 1, 2) for stage in stages for model in move.models]

@@ -25,14 +25,14 @@ def read(source: Source, logits: TensorSpec) -> tuple[tuple[str, ...], tuple[str
             Code.TASK_UNCLEAR,
             f"no file says how many labels output '{logits.name}' has",
             where=str(source.path),
-            remedy="put config.json with its id2label beside the model",
+            remedy="name them with --labels FILE, or put config.json with its id2label beside the model",
         )
     if names and len(names) != width:
         raise TrbError(
             Code.TASK_UNCLEAR,
             f"config.json names {len(names)} labels, output '{logits.name}' has {width}",
             where=str(source.path),
-            remedy="use the config.json that belongs to this model",
+            remedy="use the config.json that belongs to this model, or name the labels with --labels FILE",
         )
     if names:
         return names, () if source.config.get("id2label") else (TURNED,)
@@ -42,12 +42,16 @@ def read(source: Source, logits: TensorSpec) -> tuple[tuple[str, ...], tuple[str
             f"output '{logits.name}' has {width:,} scores, one for each token of the vocabulary, and no file "
             "names so many labels",
             where=str(source.path),
-            remedy="use --task fill-mask, or put the config.json with its id2label beside the model",
+            remedy="use --task fill-mask, or name them with --labels FILE or in config.json (id2label)",
         )
     called = "LABEL_0" if width == 1 else f"LABEL_0 to LABEL_{width - 1}"
+    example = ", ".join(f'"{number}": "NAME"' for number in range(min(width, 2)))
     return (
         tuple(f"LABEL_{number}" for number in range(width)),
-        (f"no labels found in config.json: they are called {called}",),
+        (
+            f"no labels found in config.json: they are called {called}. Name them with --labels FILE (one a "
+            f'line), or in the config.json beside the model: "id2label": {{{example}{", …" * (width > 2)}}}',
+        ),
     )
 
 

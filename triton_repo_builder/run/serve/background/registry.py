@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import re
 import signal
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from triton_repo_builder.base import files, transfer
 from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.repository.journal import staging
 from triton_repo_builder.run.serve.processes import proc
 
 STOP_TIMEOUT = 30.0
@@ -20,6 +23,8 @@ MESSAGES = ".messages"
 """Suffix of the file beside the entry with the output of its ``trb serve``."""
 PART = ".part"
 """Suffix of an entry that is being written."""
+NAME = re.compile(r"(?=.*[^0-9])[\w.][\w.-]{0,62}")
+"""Names that users may give: no process ids, nothing that a shell or an option parser reads differently."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +79,38 @@ def write(file: Path, entry: Background) -> None:
         raise unwritable(error) from None
 
 
+def add(file: Path, entry: Background, name: str = "") -> None:
+    """Write a new entry under this name, or the next free one like its own. Raises ``TrbError``."""
+    with staging.exclusive(folder()):  # two servers may become ready at the same time
+        if name:
+            check_free(name)
+        write(file, replace(entry, name=name or _free(entry.name)))
+
+
+def check_free(name: str) -> None:
+    """Raise ``TrbError`` USAGE if a running server has this name."""
+    for server in unswept():
+        if server.name == name:
+            raise TrbError(
+                Code.USAGE,
+                f"a server '{name}' is already running in the background (pid {server.pid})",
+                where="--name",
+                remedy=f"choose another name, or stop that one first: trb stop {name}",
+            )
+
+
+def _free(name: str) -> str:
+    """The name, or the first of ``name-2``, ``name-3``, … that no running server has."""
+    taken = {server.name for server in unswept()}
+    numbered = (f"{name}-{number}" for number in itertools.count(2))
+    return next(free for free in itertools.chain([name], numbered) if free not in taken)
+
+
+def unswept() -> list[Background]:
+    """The running servers; unlike ``sweep``, without removing what ``trb status`` says of the others."""
+    return [entry for file in folder().glob("*.json") if (entry := read(file))]
+
+
 def unwritable(error: OSError) -> TrbError:
     """The error for a folder of states that cannot be written."""
     return files.explain(error, folder(), how="by XDG_STATE_HOME", kept="no server runs")
@@ -91,8 +128,7 @@ def read(file: Path) -> Background | None:
 
 def latest(entry: Background) -> Background:
     """The current entry: a restarted server has another process and log."""
-    entries = (read(file) for file in folder().glob("*.json"))
-    return next((now for now in entries if now and now.pid == entry.pid), entry)
+    return next((now for now in unswept() if now.pid == entry.pid), entry)
 
 
 def _check_types(entry: Background) -> None:
@@ -177,6 +213,10 @@ def select(servers: tuple[Background, ...], query: str | None) -> Background:
             if query in (s.name, str(s.pid), str(s.server_pid), s.container or None)
             or s.repository in (path, query)
         ]
+    named = [server for server in matching if server.name == query]
+    # One folder, two servers: the name says which. A name and another server's path: the user has to.
+    if len(named) == 1 and len({server.repository for server in matching}) == 1:
+        matching = named
     if not matching:
         raise TrbError(
             Code.NOT_RUNNING, f"no server '{query}' is running in the background", remedy=f"running: {listed}"
@@ -185,7 +225,7 @@ def select(servers: tuple[Background, ...], query: str | None) -> Background:
         raise TrbError(
             Code.USAGE,
             f"{len(matching)} servers match",
-            remedy="name one by its process id, or stop all with --all; running: "
+            remedy="name one by its name or process id, or stop all with --all; running: "
             + ", ".join(f"{server.name} ({server.pid})" for server in matching),
         )
     return matching[0]

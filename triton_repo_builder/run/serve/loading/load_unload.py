@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -23,6 +24,8 @@ from triton_repo_builder.run.serve.processes.stubs import StubProcesses, model_o
 _NOBODYS = "trb.asks.whether.you.unload.on.request"
 REFUSED = "explicit model load / unload is not allowed"
 TICK = 0.05
+HTTP_PORT = 8000
+"""tritonserver's default."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +103,7 @@ def find(url: str) -> Server:
     parts = urlsplit(base)
     pid = proc.listener(parts.port or 80) if parts.hostname in (*LOOPBACK, "0.0.0.0") else 0
     argv = proc.arguments(pid) if pid else []
-    path = _option(argv, "--model-repository") or _option(argv, "--model-store")
+    path = _repository(argv)
     if not path:
         return Server(base=base)
     files = proc.path(pid, path) if "://" not in path else None
@@ -110,6 +113,26 @@ def find(url: str) -> Server:
     except TrbError:
         return Server(base=base, files=files, started=started)
     return Server(base=base, pid=pid, repository=repo, log=proc.error_file(pid), files=files, started=started)
+
+
+def _repository(argv: Sequence[str]) -> str:
+    """The repository in the command line of a tritonserver; empty if there is none."""
+    return proc.option(argv, "--model-repository") or proc.option(argv, "--model-store")
+
+
+def address(folder: Path) -> str:
+    """HTTP address of a server on this machine that runs this repository; empty if none does."""
+    resolved = folder.resolve()
+    with suppress(TrbError):  # without a folder of states no server is in the background
+        for entry in registry.unswept():
+            if "://" not in entry.repository and Path(entry.repository).resolve() == resolved:
+                return entry.urls["http"]
+    for pid in proc.pids():
+        argv = proc.arguments(pid)
+        path = _repository(argv) if Path(argv[0] if argv else "").name == "tritonserver" else ""
+        if path and "://" not in path and proc.path(pid, path).resolve() == resolved:
+            return f"http://127.0.0.1:{proc.option(argv, '--http-port') or HTTP_PORT}"
+    return ""
 
 
 def load(server: Server, names: Sequence[str], *, timeout: float) -> None:
@@ -286,13 +309,3 @@ def _check_explicit(server: Server, answer: str) -> None:
 def _members(server: Server, names: Sequence[str]) -> set[str]:
     """The models and all their steps."""
     return set(composition.members(names, server.repository.steps_of))
-
-
-def _option(argv: Sequence[str], name: str) -> str:
-    """The value of ``--name=value`` or ``--name value``; empty without that option."""
-    for position, argument in enumerate(argv):
-        if argument == name and position + 1 < len(argv):
-            return argv[position + 1]
-        if argument.startswith(f"{name}="):
-            return argument.split("=", 1)[1]
-    return ""

@@ -11,10 +11,12 @@ import errno
 import os
 import stat
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from triton_repo_builder import repository
+from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.repository import Repository
 from triton_repo_builder.run.client import HttpClient
@@ -50,13 +52,23 @@ def read(path: Path, options: ServeOptions, tell: Progress) -> tuple[Repository,
 
 
 def _check_fetched(repo: Repository, chosen: Targets) -> None:
-    """Raise ``TrbError`` NOT_FOUND if files that are needed were not fetched."""
+    """Raise ``TrbError`` LFS_POINTER or NOT_FOUND if files of these models are not in this clone."""
     recorded = repo.manifest.files if repo.manifest else {}
     missing = [
         path
         for path, record in recorded.items()
         if record.url and path.split("/")[0] in chosen.members and not (repo.path / path).is_file()
     ]
+    pointers = _pointers(repo, chosen)
+    if pointers:
+        shown = ", ".join(pointers[:3]) + (f" and {len(pointers) - 3} more" if len(pointers) > 3 else "")
+        raise TrbError(
+            Code.LFS_POINTER,
+            f"pointers of git LFS instead of the files: {shown}",
+            where=str(repo.path),
+            remedy="get them with: git lfs install && git lfs pull"
+            + (f", and the files stored elsewhere with: trb fetch {repo.path}" if missing else ""),
+        )
     if missing:
         raise TrbError(
             Code.NOT_FOUND,
@@ -65,6 +77,23 @@ def _check_fetched(repo: Repository, chosen: Targets) -> None:
             where=str(repo.path / missing[0]),
             remedy=f"get it first: trb fetch {repo.path}",
         )
+
+
+def _pointers(repo: Repository, chosen: Targets) -> list[str]:
+    """Pointers below the models to load, except in versions that are not served."""
+    pointers = []
+    for model in repo.models:
+        if model.name not in chosen.members:
+            continue
+        idle = {str(version) for version in model.versions} - {str(version) for version in model.selected}
+        for file in sorted(model.path.rglob("*")):
+            name = file.relative_to(model.path)
+            if name.parts[0] in idle or not file.is_file() or file.stat().st_size > files.LFS_POINTER_SIZE:
+                continue
+            with suppress(OSError), file.open("rb") as stream:  # the server names what it cannot read
+                if files.is_lfs_pointer(stream.read(len(files.LFS_POINTER))):
+                    pointers.append(str(file.relative_to(repo.path)))
+    return pointers
 
 
 def as_written(repo: Repository, options: ServeOptions) -> ServeOptions:

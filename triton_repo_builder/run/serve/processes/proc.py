@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -76,6 +76,16 @@ def arguments(pid: int) -> list[str]:
     with suppress(OSError):
         return (PROC / str(pid) / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")
     return []
+
+
+def option(argv: Sequence[str], name: str) -> str:
+    """The value of ``--name=value`` or ``--name value``; empty without that option."""
+    for position, argument in enumerate(argv):
+        if argument == name and position + 1 < len(argv):
+            return argv[position + 1]
+        if argument.startswith(f"{name}="):
+            return argument.split("=", 1)[1]
+    return ""
 
 
 def name(pid: int, proc: Path = PROC) -> str:
