@@ -62,7 +62,7 @@ def model(name: str) -> Path:
     if name == "classifier":
         return classifier.make(model("plain"), ROOT / ".cache" / "minilm_classifier", corpus())
     if name == "classifier_int8":
-        return _quantized(model("classifier"), ROOT / ".cache" / "minilm_classifier_quantized")
+        return quantized(model("classifier"), ROOT / ".cache" / "minilm_classifier_quantized")
     folder = EXPORTS / ("minilm_fp32" if name == "plain" else "minilm_pooled")
     if not (folder / "reference.json").is_file():
         python = ROOT / ".venv-export" / "bin" / "python"
@@ -72,10 +72,11 @@ def model(name: str) -> Path:
         EXPORTS.mkdir(parents=True, exist_ok=True)
         argv = [str(python), "-m", "tests.models.embedding", str(EXPORTS), str(source)]
         subprocess.run(argv, cwd=ROOT, check=True)
-    return folder if name in ("fp32", "plain") else _quantized(folder, ROOT / ".cache" / "minilm_quantized")
+    return folder if name in ("fp32", "plain") else quantized(folder, ROOT / ".cache" / "minilm_quantized")
 
 
-def _quantized(source: Path, target: Path) -> Path:
+def quantized(source: Path, target: Path) -> Path:
+    """The folder with its plain int8 file, made now if it is not there yet."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     if not target.is_dir():
