@@ -114,6 +114,6 @@ def test_a_build_of_all_keeps_and_names_edits(net: Path, tmp_path: Path) -> None
 def test_an_endpoint_that_was_not_edited_by_hand_has_no_note(net: Path, tmp_path: Path) -> None:
     done = call("build", "--model", "net.onnx", "--no-golden", cwd=tmp_path)
     assert done.returncode == Code.EDITED_FILE.exit
-    assert "trb accept --why REASON" in done.stderr
+    assert "trb accept model_repository --why REASON" in done.stderr
     done = call("build", "--model", "net.onnx", "--no-golden", "--force", cwd=tmp_path)
     assert done.returncode == 0 and "accepted edit" not in done.stderr
