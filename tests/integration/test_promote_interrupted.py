@@ -72,6 +72,7 @@ def test_a_promotion_that_was_killed_is_undone_and_can_be_run_again(repo: Path, 
         assert contents(repo) == before
         settled = cli.call("promote", "sentiment", repo, "--version", "1", *address(server))
         assert settled.returncode == 0, settled.stderr
+        assert "smoke: version 1 as it is served now" in settled.stdout
         assert served(server) == only("1")
         again = cli.call("promote", "sentiment", repo, "--version", "2", "--no-preflight", *address(server))
         assert again.returncode == 0, again.stderr
