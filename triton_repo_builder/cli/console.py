@@ -137,8 +137,10 @@ def table(
     listed = [[cell(value) if isinstance(value, str) else value for value in row] for row in rows]
     longest = [max((len(row[place].plain) for row in listed), default=0) for place in range(len(columns))]
     fixed = {*right, *whole}
+    headers = [max(map(len, name.split("\n"))) for name in columns]
     narrow = [
-        max(map(len, name.split() or [""]), default=0) if name in right else len(name) for name in columns
+        max(map(len, name.split()), default=0) if name in right else size
+        for name, size in zip(columns, headers, strict=True)
     ]
     least = [
         max(needed, cells if name in fixed else min(cells, READABLE))
@@ -153,12 +155,16 @@ def table(
             ]
             echo(textwrap.fill(", ".join(words[1:]), to.width, initial_indent="  ", subsequent_indent="  "))
         return
-    is_wide = sum(map(max, longest, map(len, columns))) + GAP * len(columns) <= to.width
+    natural = list(map(max, longest, headers))
+    room, sizes = to.width - GAP * len(columns) - sum(least), list(least)
+    for place in sorted(range(len(columns)), key=lambda place: natural[place] - least[place]):
+        grown = min(room, natural[place] - least[place])
+        sizes[place], room = sizes[place] + grown, room - grown
     shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name, size in zip(columns, least, strict=True):
+    for name, size in zip(columns, sizes, strict=True):
         justify: Literal["left", "right"] = "right" if name in right else "left"
-        header = name if is_wide or name not in right else "\n".join(textwrap.wrap(name, size))
-        shown.add_column(header, justify=justify, no_wrap=name in fixed, overflow="fold")
+        lines = [textwrap.fill(line, size) if name in right else line for line in name.split("\n")]
+        shown.add_column("\n".join(lines), justify=justify, no_wrap=name in fixed, overflow="fold")
     for row in listed:
         shown.add_row(*row)
     to.print(shown)

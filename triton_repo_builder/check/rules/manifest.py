@@ -35,12 +35,12 @@ def check(repository: Repository, only: Collection[str] | None = None) -> Iterat
     if repository.manifest is None:
         yield from _lost(repository)
         return
-    recorded = repository.manifest.files
+    recorded, changed = repository.manifest.files, set[str]()
     for name in (name for name in recorded if every or name.split("/")[0] in (only or ())):
-        altered = functools.partial(_altered, repository, recorded, name)
+        altered = functools.partial(_altered, repository, recorded, name, changed)
         yield from readable(repository.path / name, altered)
     yield from _sources(repository)
-    yield from _contents(repository, repository.manifest)
+    yield from _contents(repository, repository.manifest, changed)
     built = {name.split("/")[0] for name in recorded if "/" in name}
     for model in repository.models:
         if model.name not in built or not (every or model.name in (only or ())):
@@ -52,8 +52,10 @@ def check(repository: Repository, only: Collection[str] | None = None) -> Iterat
                 yield report("manifest-extra", str(present), "manifest.json does not list this file")
 
 
-def _altered(repository: Repository, recorded: Mapping[str, FileRecord], path: str) -> Iterator[Finding]:
-    """One recorded file that is missing or differs."""
+def _altered(
+    repository: Repository, recorded: Mapping[str, FileRecord], path: str, changed: set[str]
+) -> Iterator[Finding]:
+    """One recorded file that is missing or differs; the model of one that differs is added to ``changed``."""
     where = str(repository.path / path)
     for altered in integrity.altered(repository.path, {path: recorded[path]}):
         if altered.missing:
@@ -63,6 +65,7 @@ def _altered(repository: Repository, recorded: Mapping[str, FileRecord], path: s
         else:
             remedy = CODES["manifest-changed"].remedy.replace("trb accept", f"trb accept {repository.path}")
             message = "changed since trb built it: its sha256 differs"
+            changed.add(path.split("/")[0])
             yield report("manifest-changed", where, message, remedy=remedy)
 
 
@@ -91,10 +94,14 @@ def _sources(repository: Repository) -> Iterator[Finding]:
                 yield report("manifest-sources", str(model.path / CONFIG), message)
 
 
-def _contents(repository: Repository, manifest: Manifest) -> Iterator[Finding]:
+def _contents(repository: Repository, manifest: Manifest, changed: Collection[str]) -> Iterator[Finding]:
     """Versions with different content digests in config.pbtxt, in the manifest, or of the recorded files.
 
-    A file that is not as recorded is a finding already.
+    A file of a model in ``changed`` is a finding already.
     """
     for disagreement in integrity.disagreements(repository.path, manifest):
+        digests = disagreement.digests
+        version = manifest.endpoints[disagreement.endpoint].versions[disagreement.version]
+        if digests[CONFIG] == digests[MANIFEST] and {*version.models} & {*changed}:
+            continue
         yield report("manifest-content", str(repository.path / disagreement.path), str(disagreement))

@@ -68,7 +68,7 @@ def claim(
 
 
 def accept_remedy(output: Path) -> str:
-    """What to do about a hand edit."""
+    """Remedy for a hand edit."""
     accept = f"trb accept {output} --why REASON"
     return f"record the edit, which later builds keep: {accept}; or replace it with --force"
 
