@@ -75,7 +75,7 @@ def prepare(root: Path, names: Sequence[str], approval: Approval, recover: Recov
             remedy="name a repository that trb build wrote",
         )
     altered = {each.path for each in integrity.altered(root, recorded.files) if not each.missing}
-    altered |= _without_diff(recorded, recover)
+    altered |= _without_diff(root, recorded, recover)
     chosen = _chosen(root, names, recorded, altered)
     groups = _groups(recorded, altered, chosen, root)
     _refuse_errors(root, [places[0] for places in groups])
@@ -94,16 +94,16 @@ def write(acceptance: Acceptance) -> None:
             files.write(root / path, data)
 
 
-def _without_diff(recorded: Manifest, recover: Recover) -> set[str]:
+def _without_diff(root: Path, recorded: Manifest, recover: Recover) -> set[str]:
     """Edits that were accepted when what ``trb`` built could not be shown, and now it can."""
-    return {
-        place.path
-        for name in recorded.endpoints
-        for place in accepted.places(recorded, name)
-        if (edit := place.entry.edits.get(place.canonical)) is not None
-        and edit.diff is None
-        and recover(place.path, _is_recorded(place, edit.built)) is not None
-    }
+    paths = set()
+    for place in (place for name in recorded.endpoints for place in accepted.places(recorded, name)):
+        edit = place.entry.edits.get(place.canonical)
+        if edit is not None and edit.diff is None and (root / place.path).is_file():
+            built = recover(place.path, _is_recorded(place, edit.built))
+            if edits.difference(built, files.read(root / place.path)) is not None:
+                paths.add(place.path)
+    return paths
 
 
 def _chosen(root: Path, names: Sequence[str], recorded: Manifest, altered: Collection[str]) -> set[str]:

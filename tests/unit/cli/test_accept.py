@@ -58,6 +58,25 @@ def test_a_file_is_named_from_anywhere(places: list[str], net: Path, tmp_path: P
     assert call("check", cwd=tmp_path).returncode == 0
 
 
+def test_a_diff_can_be_added_afterwards(net: Path, tmp_path: Path) -> None:
+    manifest = tmp_path / "model_repository" / "manifest.json"
+
+    def accept(*more: str) -> str:
+        done = call("accept", "--why", "mine", *more, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return str(done.stdout)
+
+    accept()
+    assert "nothing to accept" in accept()
+    assert "accepted 1 edit by Jo <jo@example.org>, which trb build keeps" in accept("--model", "net.onnx")
+    edit = json.loads(manifest.read_text())["endpoints"]["net"]["edits"]["net/config.pbtxt"]
+    assert "+# mine" in edit["diff"]
+    assert "nothing to accept" in accept("--model", "net.onnx")
+    built = call("build", "--model", "net.onnx", "--no-golden", "--instances", "3", cwd=tmp_path)
+    assert built.returncode == 0, built.stderr
+    assert "# mine" in net.read_text() and "count: 3" in net.read_text()
+
+
 def test_the_built_text_is_rendered_again(net: Path, tmp_path: Path) -> None:
     before = tiny.tree(tmp_path)
     done = call("accept", "--dry-run", "--model", "net.onnx", cwd=tmp_path)

@@ -61,7 +61,7 @@ def fold(graph: Skeleton, output: Path) -> int:
 
 @dataclass
 class _Expressions:
-    """Tensors that are computed from constants only, and what they are."""
+    """Tensors that are computed from constants only, with their values."""
 
     model: onnx.ModelProto
     folder: Path

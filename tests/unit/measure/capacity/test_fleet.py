@@ -326,7 +326,7 @@ def test_a_machine_without_a_price(tmp_path: Path) -> None:
     assert cli.kind(done.stderr) is Code.USAGE
 
 
-@pytest.mark.parametrize("text", ["50ms", "p98=50ms", "p99=", "p99=soon", "p99=0ms"])
+@pytest.mark.parametrize("text", ["50ms", "p98=50ms", "p99=", "p99=soon", "p99=0ms", "p99=200"])
 def test_wrong_objectives(text: str) -> None:
     done = plan("--slo", text)
     assert done.returncode == 2
