@@ -53,6 +53,9 @@ def test_what_cannot_be_meant_is_said_before_anything_starts(
     assert (code, "go with --url" in text) == (Code.USAGE.exit, True)
     code, text = refused([str(tmp_path / "absent")], capsys)
     assert (code, "no such model repository" in text) == (Code.REPOSITORY_UNREADABLE.exit, True)
+    repository = Path(__file__).parents[3] / "model_repository"
+    code, text = refused([str(repository), "--endpoint", "nope"], capsys)
+    assert (code, f"{repository}: has no endpoint nope" in text) == (Code.USAGE.exit, True)
     code, text = refused(["--baseline", str(tmp_path / "absent.json")], capsys)
     assert (code, "absent.json" in text) == (Code.NOT_FOUND.exit, True)
     code, text = refused(["--max-windows", "2"], capsys)
