@@ -23,6 +23,7 @@ LAYERS = (
     ("produce",),
     ("run.options",),
     ("run.client",),
+    ("run.gateway",),
     ("run.serve", "run.codegen"),
     ("run.smoke", "run.demo"),
     ("measure.objective",),

@@ -204,6 +204,14 @@ def plain(config: Mapping[str, Any]) -> dict[str, Any]:
     return _integers(whole, model_config.DESCRIPTOR)
 
 
+def of_message(message: Any) -> dict[str, Any]:
+    """A server's ``ModelConfig`` message as ``parse`` gives config.pbtxt."""
+    from google.protobuf import json_format
+
+    whole = json_format.MessageToDict(message, preserving_proto_field_name=True)
+    return _integers(whole, message.DESCRIPTOR)
+
+
 def _finite(value: Any) -> Any:
     """Plain values with infinity and NaN as protobuf's JSON has them: as texts."""
     if isinstance(value, float) and not math.isfinite(value):

@@ -84,7 +84,7 @@ def decode(data: bytes, header: int) -> dict[str, Array]:
             if size is None:
                 outputs[output["name"]] = _array(output["datatype"], output["shape"], output["data"])
             else:
-                outputs[output["name"]] = _from_raw(output["datatype"], output["shape"], tail[:size])
+                outputs[output["name"]] = from_raw(output["datatype"], output["shape"], tail[:size])
                 tail = tail[size:]
         except (*DAMAGED, struct.error) as error:
             message = f"output {output.get('name')!r} cannot be decoded: {error}"
@@ -107,7 +107,8 @@ def _array(datatype: str, shape: Sequence[int], values: Sequence[Any]) -> Array:
     return np.array(values, dtype=BY_WIRE[datatype].numpy).reshape(tuple(shape))
 
 
-def _from_raw(datatype: str, shape: Sequence[int], data: bytes) -> Array:
+def from_raw(datatype: str, shape: Sequence[int], data: bytes) -> Array:
+    """A tensor of the protocol's raw form. Raises ValueError or struct.error for bytes that are none."""
     if datatype != "BYTES":
         return np.frombuffer(data, dtype=BY_WIRE[datatype].numpy).reshape(tuple(shape))
     texts: list[bytes] = []

@@ -28,7 +28,8 @@ _GRPC_REFUSED = {
     "RESOURCE_EXHAUSTED",
 }
 TLS = "grpcs://"
-METHOD = "/inference.GRPCInferenceService/ModelInfer"
+SERVICE = "/inference.GRPCInferenceService"
+METHOD = f"{SERVICE}/ModelInfer"
 ANY_SIZE = ("grpc.max_receive_message_length", 2**31 - 1)
 """The limit of tritonclient's own channels."""
 _GRPC_LOST = (
@@ -106,11 +107,16 @@ class GrpcClient:
         return RequestFailed(REFUSED if status in _GRPC_REFUSED else BROKEN, status, message)
 
 
-def encode_request(model: str, inputs: Mapping[str, Array]) -> bytes:
-    """An inference request, ready to be sent."""
+def service_pb2() -> Any:
+    """The messages of the protocol."""
     from tritonclient.grpc import service_pb2
 
-    request: Any = service_pb2.ModelInferRequest(model_name=model)
+    return service_pb2
+
+
+def encode_request(model: str, inputs: Mapping[str, Array]) -> bytes:
+    """An inference request, ready to be sent."""
+    request: Any = service_pb2().ModelInferRequest(model_name=model)
     for name, array in inputs.items():
         tensor = request.inputs.add(name=name, datatype=wire_type(array))
         tensor.shape.extend(array.shape)
@@ -136,21 +142,31 @@ def send_encoded(url: str, request: bytes, timeout: float) -> str:
     return ""
 
 
+def aio_channel(url: str, *options: tuple[str, int]) -> Any:
+    """A channel of the event loop that runs now."""
+    import grpc
+
+    if url.startswith(TLS):
+        credentials = grpc.ssl_channel_credentials()
+        return grpc.aio.secure_channel(url.removeprefix(TLS), credentials, options=[ANY_SIZE, *options])
+    return grpc.aio.insecure_channel(url, options=[ANY_SIZE, *options])
+
+
+def aio_error() -> Any:
+    """What a call over ``aio_channel`` raises when its status is not OK."""
+    import grpc
+
+    return grpc.aio.AioRpcError
+
+
 class AsyncConnection:
     """One connection for encoded requests, of any number at a time; nothing is encoded or decoded."""
 
     def __init__(self, url: str) -> None:
-        import grpc
-
         # Channels to one address share a connection unless each keeps its own.
-        options = [("grpc.use_local_subchannel_pool", 1), ANY_SIZE]
-        if url.startswith(TLS):
-            credentials = grpc.ssl_channel_credentials()
-            self._channel = grpc.aio.secure_channel(url.removeprefix(TLS), credentials, options=options)
-        else:
-            self._channel = grpc.aio.insecure_channel(url, options=options)
+        self._channel = aio_channel(url, ("grpc.use_local_subchannel_pool", 1))
         self._call: Any = self._channel.unary_unary(METHOD)
-        self._error = grpc.aio.AioRpcError
+        self._error = aio_error()
 
     async def connect(self, seconds: float) -> bool:
         """Whether the connection is up within so many seconds."""

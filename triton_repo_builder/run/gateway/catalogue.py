@@ -1,0 +1,115 @@
+"""The endpoints behind a gateway: which there are, what they answer, and which one a request means."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from triton_repo_builder.repository.interface import Endpoint
+from triton_repo_builder.run.gateway import recognition
+from triton_repo_builder.run.gateway.refusal import Refusal, invalid
+from triton_repo_builder.run.gateway.text_rules import TextRules
+
+SHOWN = 8
+"""Names in a message."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """One endpoint as clients of the gateway see it."""
+
+    name: str
+    """What requests call it (``model``)."""
+    model: str
+    """Triton's name of it."""
+    version: str = ""
+    """Triton's version; empty: the newest that is served."""
+    task: str
+    """Empty if no route can call it."""
+    endpoint: Endpoint
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    """Triton's names of inputs that differ from those of the task (``recognition``)."""
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    rules: TextRules = field(default=TextRules(), compare=False)
+    facts: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """Of the manifest: activation, labels, aggregation."""
+
+    @property
+    def rows(self) -> int:
+        """Most rows of one request."""
+        return max(1, self.endpoint.max_batch_size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Routing:
+    """What ``gateway.toml`` says of names and routes."""
+
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """Another name → an endpoint's, such as ``text-embedding-3-small``."""
+    routes: Mapping[str, str] = field(default_factory=dict)
+    """Path → the endpoint that answers it when a request names none."""
+
+
+class Catalogue:
+    """The endpoints by name."""
+
+    def __init__(self, served: Iterable[Served] = (), routing: Routing = Routing()) -> None:
+        self.by_name = {one.name: one for one in served}
+        self.routing = routing
+
+    def __iter__(self) -> Any:
+        return iter(self.by_name.values())
+
+    def doing(self, tasks: Collection[str]) -> list[Served]:
+        """The endpoints with one of these tasks."""
+        return [one for one in self.by_name.values() if one.task in tasks]
+
+    def find(self, name: object, tasks: Sequence[str], path: str) -> Served:
+        """The endpoint that a request to ``path`` means with its ``model``, which may be missing.
+
+        Raises ``Refusal``: 404 for an unknown name, 400 for one that cannot do this or that must be named.
+        """
+        if name is not None and not isinstance(name, str):
+            raise invalid("`model` must be a string", "model")
+        able = self.doing(tasks)
+        if not name:
+            chosen = self.routing.routes.get(path, "")
+            if chosen:
+                return self.find(chosen, tasks, "")
+            if len(able) == 1:
+                return able[0]
+            raise invalid(
+                f"several endpoints can answer this; set `model` to one of: {shown(able)}"
+                if able
+                else f"no endpoint here does {' or '.join(tasks)}",
+                "model",
+            )
+        one = self.by_name.get(self.routing.aliases.get(name, name))
+        if one is None:
+            raise Refusal(
+                404,
+                f"the model '{name:.80}' does not exist; models that can answer this: {shown(able)}",
+                field="model",
+                code="model_not_found",
+            )
+        if one.task not in tasks:
+            does = one.task or "something no route of this gateway answers"
+            raise invalid(
+                f"the model '{one.name}' does {does}, this needs {' or '.join(tasks)}; "
+                f"models that can: {shown(able)}",
+                "model",
+            )
+        return one
+
+
+def shown(served: Sequence[Served]) -> str:
+    """Names for a message."""
+    names = [one.name for one in served]
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more if names else "none"
+
+
+def task_of(endpoint: Endpoint, known: str = "") -> str:
+    """The task by the manifest's word, else by the signature; empty if it is none of the gateway's."""
+    return known if known in recognition.BY_TASK else recognition.task(endpoint)

@@ -1,0 +1,131 @@
+"""What a gateway knows of a server: what it has loaded, the repository's files, and gateway.toml.
+
+The server alone gives names, inputs and outputs, the limit of tokens and the prompt that is put before every
+text. Counts of tokens, prompts by name and labels need the repository.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from triton_repo_builder import repository
+from triton_repo_builder.repository import pbtxt
+from triton_repo_builder.repository.config import ModelConfig
+from triton_repo_builder.repository.interface import Endpoint
+from triton_repo_builder.repository.manifest import Manifest, VersionEntry
+from triton_repo_builder.run.gateway.catalogue import Catalogue, Served, task_of
+from triton_repo_builder.run.gateway.mapping import GatewayMap, MappedEndpoint
+from triton_repo_builder.run.gateway.refusal import Refusal
+from triton_repo_builder.run.gateway.text_rules import TextRules
+from triton_repo_builder.run.gateway.triton import Triton
+
+TIMEOUT = 10.0
+"""Seconds for each question to the server."""
+TOKENIZER = "tokenizer.json"
+LIMIT = "max_length"
+"""Parameter of a tokenizer model of trb."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Discovery:
+    """Where to look besides the server."""
+
+    repo: Path | None = None
+    map: GatewayMap = field(default_factory=GatewayMap)
+
+    async def catalogue(self, triton: Triton) -> Catalogue:
+        """The endpoints that the server has loaded. Raises ``Refusal`` if it does not answer."""
+        configs = await loaded(triton)
+        inner = {step.model_name for config in configs.values() for step in config.steps}
+        manifest = repository.read_manifest(self.repo) if self.repo is not None else None
+        served = {
+            name: self._served(name, configs, manifest)
+            for name in configs
+            if name not in inner or (manifest is not None and name in manifest.endpoints)
+        }
+        for mapped in self.map.endpoints:
+            config = configs.get(mapped.model)
+            if config is not None:
+                served[mapped.name] = self._mapped(mapped, self._served(mapped.model, configs, manifest))
+        return Catalogue(served.values(), self.map.routing)
+
+    def _served(self, name: str, configs: Mapping[str, ModelConfig], manifest: Manifest | None) -> Served:
+        config = configs[name]
+        endpoint = Endpoint.of_config(name, config)
+        entry = manifest.endpoints[name].served if manifest and name in manifest.endpoints else None
+        return Served(
+            name=name,
+            model=name,
+            task=task_of(endpoint, entry.task if entry else ""),
+            endpoint=endpoint,
+            rules=self._rules(config, configs, entry),
+            facts=entry.facts if entry else {},
+        )
+
+    def _rules(
+        self, config: ModelConfig, configs: Mapping[str, ModelConfig], entry: VersionEntry | None
+    ) -> TextRules:
+        """Rules by the ensemble's tokenizer model, and by the manifest's facts."""
+        for step in config.steps:
+            parameters = configs[step.model_name].parameters if step.model_name in configs else {}
+            if LIMIT in parameters:
+                facts = entry.facts if entry else {}
+                return TextRules(
+                    file=self._tokenizer(step.model_name),
+                    max_length=int(parameters[LIMIT] or 0),
+                    prompt=parameters.get("prompt", ""),
+                    prompts=facts.get("prompts", {}) if entry else None,
+                    normalized=facts.get("normalize") if entry else None,
+                )
+        return TextRules()
+
+    def _tokenizer(self, model: str) -> Path | None:
+        """The newest version's file of a tokenizer model."""
+        if self.repo is None:
+            return None
+        listed = self.repo.joinpath(model).glob(f"*/{TOKENIZER}")
+        versions = {int(file.parent.name): file for file in listed if file.parent.name.isdecimal()}
+        return versions[max(versions)] if versions else None
+
+    @staticmethod
+    def _mapped(mapped: MappedEndpoint, served: Served) -> Served:
+        endpoint = renamed(served.endpoint, mapped)
+        return replace(
+            served,
+            name=mapped.name,
+            version=mapped.version,
+            task=mapped.task or task_of(endpoint, served.task),
+            inputs=mapped.inputs,
+            outputs=mapped.outputs,
+            rules=mapped.rules or served.rules,
+            facts={**served.facts, "labels": list(mapped.labels)} if mapped.labels else served.facts,
+        )
+
+
+def renamed(endpoint: Endpoint, mapped: MappedEndpoint) -> Endpoint:
+    """The endpoint with the task's names of inputs and outputs."""
+    inputs = {theirs: ours for ours, theirs in mapped.inputs.items()}
+    outputs = {theirs: ours for ours, theirs in mapped.outputs.items()}
+    return replace(
+        endpoint,
+        inputs=tuple(replace(one, name=inputs.get(one.name, one.name)) for one in endpoint.inputs),
+        outputs=tuple(replace(one, name=outputs.get(one.name, one.name)) for one in endpoint.outputs),
+    )
+
+
+async def loaded(triton: Triton) -> dict[str, ModelConfig]:
+    """Configurations of the models that are ready, by name. Raises ``Refusal``."""
+    index = await triton.call("RepositoryIndex", TIMEOUT, ready=True)
+    names = dict.fromkeys(model.name for model in index.models if model.state == "READY")
+    configs = {}
+    for name in names:
+        try:
+            answer = await triton.call("ModelConfig", TIMEOUT, name=name)
+        except Refusal as refusal:
+            if refusal.status in (400, 404):  # unloaded meanwhile
+                continue
+            raise
+        configs[name] = ModelConfig(pbtxt.of_message(answer.config))
+    return configs

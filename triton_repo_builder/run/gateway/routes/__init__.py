@@ -1,0 +1,6 @@
+"""The routes of all APIs: one module for each owner of a schema."""
+
+from triton_repo_builder.run.gateway.call import Route
+from triton_repo_builder.run.gateway.routes import openai
+
+ALL: tuple[Route, ...] = (*openai.ROUTES,)

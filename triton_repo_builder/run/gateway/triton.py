@@ -1,0 +1,183 @@
+"""Inference over one gRPC channel: rows of texts or files in, arrays out, in parts of any size.
+
+Texts go from the request's bytes into the message and numbers from the message into arrays without a Python
+object for each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from triton_repo_builder.run.client.codec import Array, from_raw
+from triton_repo_builder.run.client.grpc import SERVICE, aio_channel, aio_error, service_pb2
+from triton_repo_builder.run.gateway.catalogue import Served
+from triton_repo_builder.run.gateway.refusal import Refusal
+
+Columns = Mapping[str, Sequence[bytes] | Sequence[Sequence[bytes]]]
+"""Input → one string for each row, or several for each (labels), as many for every row."""
+Answer = dict[str, Array]
+Metadata = tuple[tuple[str, str], ...]
+
+UNDER_WAY = 4
+"""Parts of one request that wait at Triton at a time: enough to fill batches, few enough to be fair."""
+OPTIONS = (
+    ("grpc.max_send_message_length", -1),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+)
+STATUS = {
+    "INVALID_ARGUMENT": 400,
+    "OUT_OF_RANGE": 400,
+    "NOT_FOUND": 404,
+    "RESOURCE_EXHAUSTED": 429,
+    "DEADLINE_EXCEEDED": 504,
+    "UNAVAILABLE": 503,
+    "CANCELLED": 499,
+    "UNIMPLEMENTED": 501,
+}
+"""HTTP status of Triton's gRPC status; any other is 502."""
+
+
+def packed(strings: Sequence[bytes]) -> bytes:
+    """The protocol's raw form of strings: each after its length in four bytes."""
+    return b"".join([part for text in strings for part in (struct.pack("<I", len(text)), text)])
+
+
+class Triton:
+    """The channel to one server (``host:port``, ``grpcs://host:port`` for TLS)."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.messages: Any = service_pb2()
+
+    def open(self) -> None:
+        """Make the channel, which belongs to the event loop that runs now."""
+        self.channel = aio_channel(self.url, *OPTIONS)
+        self._infer: Any = self.method("ModelInfer")
+        self._error: Any = aio_error()
+
+    def method(self, name: str) -> Any:
+        """A call of the protocol."""
+        return self.channel.unary_unary(
+            f"{SERVICE}/{name}",
+            request_serializer=getattr(self.messages, f"{name}Request").SerializeToString,
+            response_deserializer=getattr(self.messages, f"{name}Response").FromString,
+        )
+
+    async def close(self) -> None:
+        """Close the channel."""
+        await self.channel.close()
+
+    async def call(self, name: str, /, timeout: float, **fields: Any) -> Any:
+        """One of the protocol's other calls, such as ``ModelConfig``. Raises ``Refusal``."""
+        request = getattr(self.messages, f"{name}Request")(**fields)
+        try:
+            return await self.method(name)(request, timeout=timeout)
+        except self._error as error:
+            raise self.refusal(error, timeout) from None
+
+    async def infer(
+        self,
+        served: Served,
+        columns: Columns,
+        outputs: Sequence[str],
+        *,
+        timeout: float,
+        id: str = "",
+        metadata: Metadata = (),
+    ) -> list[Answer]:
+        """The outputs for all rows, in order: one ``Answer`` for each part of ``served.rows`` rows."""
+        total = len(next(iter(columns.values())))
+        if total <= served.rows:
+            return [await self.one(served, columns, outputs, timeout, id, metadata)]
+        ends = range(0, total, served.rows)
+        parts = [
+            {name: values[start : start + served.rows] for name, values in columns.items()} for start in ends
+        ]
+        places = asyncio.Semaphore(UNDER_WAY)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+
+        async def part(columns: Columns) -> Answer:
+            async with places:
+                left = deadline - loop.time()
+                if left <= 0:
+                    raise Refusal(504, f"no answer within {timeout:g} s", code="timeout")
+                return await self.one(served, columns, outputs, left, id, metadata)
+
+        tasks = [asyncio.ensure_future(part(each)) for each in parts]
+        try:
+            return list(await asyncio.gather(*tasks))
+        finally:
+            # After the first failure, or when the client has gone, the rest is for nobody.
+            for task in tasks:
+                task.cancel()
+
+    async def one(
+        self,
+        served: Served,
+        columns: Columns,
+        outputs: Sequence[str],
+        timeout: float,
+        id: str = "",
+        metadata: Metadata = (),
+    ) -> Answer:
+        """The outputs for rows that fit one request, by the task's names. Raises ``Refusal``."""
+        request = self.messages.ModelInferRequest(
+            model_name=served.model, model_version=served.version, id=id
+        )
+        for name, values in columns.items():
+            tensor = request.inputs.add(name=served.inputs.get(name, name), datatype="BYTES")
+            several = isinstance(values[0], (list, tuple))
+            shape = [len(values), len(values[0]) if several else 1]
+            tensor.shape.extend(shape if served.endpoint.max_batch_size else shape[1:])
+            flat: Any = [text for row in values for text in row] if several else values
+            request.raw_input_contents.append(packed(flat))
+        for name in outputs:
+            request.outputs.add(name=served.outputs.get(name, name))
+        try:
+            response = await self._infer(request, timeout=timeout, metadata=metadata or None)
+        except self._error as error:
+            raise self.refusal(error, timeout) from None
+        arrays = {
+            tensor.name: from_raw(tensor.datatype, tensor.shape, raw)
+            for tensor, raw in zip(response.outputs, response.raw_output_contents, strict=True)
+        }
+        try:
+            return {name: arrays[served.outputs.get(name, name)] for name in outputs}
+        except KeyError as missing:
+            raise Refusal(502, f"'{served.model}' gave no output {missing}", code="backend") from None
+
+    def refusal(self, error: Any, timeout: float = 0) -> Refusal:
+        """What a failed call means to the gateway's client."""
+        status = error.code().name
+        message = str(error.details() or status)
+        if status == "DEADLINE_EXCEEDED":
+            message = f"no answer within {timeout:g} s"
+        if status == "UNAVAILABLE":
+            # Triton says so of a model that is not loaded, gRPC of a server that does not answer.
+            message = f"the inference server is not available: {message}"
+        number = STATUS.get(status, 502)
+        return Refusal(number, message, code=status.lower(), retry_after=1 if number in (429, 503) else 0)
+
+
+def joined(answers: Sequence[Answer], name: str) -> Array:
+    """One output of all parts, whose rows have one shape."""
+    if len(answers) == 1:
+        return answers[0][name]
+    return np.concatenate([answer[name] for answer in answers])
+
+
+def rows(answers: Sequence[Answer]) -> list[Answer]:
+    """The outputs of each row; outputs of open length keep the padding of their part."""
+    return [
+        {name: array[number] for name, array in answer.items()}
+        for answer in answers
+        for number in range(len(next(iter(answer.values()))))
+    ]
