@@ -10,9 +10,12 @@ version-misread, python-name, model-filename-absolute).
 from __future__ import annotations
 
 import logging
+import os
 import shutil
+import signal
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from http.client import HTTPException
 from pathlib import Path
 from types import TracebackType
@@ -261,11 +264,15 @@ GOOD_ONES = [
 name that a URL must encode cannot be loaded by its name: HTTP does not decode it."""
 
 
+LOAD = 30
+"""Seconds for a load, which takes one."""
+
+
 class Bench:
     """One server over one repository, whose models change from case to case.
 
-    A server that died of a case (once in some thousand loads of a broken Python model) is started again, and
-    the case with it: a fault that kills the server each time fails, with its log.
+    A server that died of a case, or hung (once in some thousand loads of a broken Python model), is started
+    again, and the case with it: a fault that kills the server each time fails, with its log.
     """
 
     def __init__(self, directory: Path, *arguments: str) -> None:
@@ -282,7 +289,7 @@ class Bench:
         self.repository = scratch / "repository"
         self.repository.mkdir(parents=True)
         self._running = raw_server(self.repository, scratch, arguments=self._arguments)
-        self.server = self._running.__enter__()
+        self.server = replace(self._running.__enter__(), seconds=LOAD)
         return self
 
     def __exit__(
@@ -296,6 +303,9 @@ class Bench:
             return self._judge(name, folder)
         except (OSError, HTTPException):
             log.error("the server died:\n%s", self.server.log.read_text(errors="replace")[-4000:])
+            # One that hangs in a load would not end by itself either.
+            with suppress(ProcessLookupError):
+                os.kill(self.server.pid, signal.SIGKILL)
             self._restart()
             return self._judge(name, folder)
         finally:

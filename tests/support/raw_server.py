@@ -17,7 +17,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,8 @@ class RawServer:
     grpc: str
     log: Path
     pid: int
+    seconds: float = 120
+    """For each answer."""
 
     def post(self, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, Any]:
         """Status and JSON of a POST; errors are answers too."""
@@ -84,7 +86,7 @@ class RawServer:
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(f"http://{self.http}{path}", data=body, headers=headers)
         try:
-            with urllib.request.urlopen(request, timeout=120) as response:
+            with urllib.request.urlopen(request, timeout=self.seconds) as response:
                 status, text = response.status, response.read()
         except urllib.error.HTTPError as error:
             status, text = error.code, error.read()
@@ -139,7 +141,9 @@ def raw_server(
     ]
     env = {**os.environ, **_paths(), **(environment or {})}
     with log.open("wb") as sink:
-        process = subprocess.Popen(argv, env=env, stdout=sink, stderr=sink, cwd=scratch)
+        process = subprocess.Popen(
+            argv, env=env, stdout=sink, stderr=sink, cwd=scratch, start_new_session=True
+        )
     server = RawServer(http=f"127.0.0.1:{http}", grpc=f"127.0.0.1:{grpc}", log=log, pid=process.pid)
     faults.watch(server, lambda: log.read_text(errors="replace"), lambda: process_aborted(process))
     try:
@@ -153,6 +157,9 @@ def raw_server(
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        # The processes of its Python models, which a killed or hung server leaves behind.
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def _wait_until_live(server: RawServer, process: subprocess.Popen[bytes]) -> None:

@@ -18,6 +18,12 @@ LARGEST = 128
 SMALLEST = 8
 TOKENS = 512
 """Tokens of the longest text up to which a row's activations count as an eighth of the weights."""
+TOGETHER = 4
+"""Cores that compute one batch together, of a graph without padding in float: its products are large.
+
+docs/benchmarks/instances_threads_cpp.md. A graph that runs row by row, as of 8-bit products, serves more with
+an instance on each core.
+"""
 MIXED = {Rows.GROUPS: Why.LENGTHS_MIX, Rows.PACKED: Why.NO_PADDING, Rows.SINGLE: Why.ROW_BY_ROW}
 ITEMS = {
     Kind.TEXT: "texts",
@@ -94,6 +100,8 @@ class ModelFacts:
     """Which requests Triton can join, if not all of them."""
     rows: Rows | None = None
     """Which rows the graph sees together, if requests of any length join."""
+    integer: bool = False
+    """Whether products are of integers."""
     run_tokens: int = 0
     """Tokens of a run, if the graph cuts its batch into runs; else 0."""
     run_memory: str = ""
@@ -106,13 +114,13 @@ def decide(options: BuildOptions, machine: Hardware, facts: ModelFacts) -> Servi
     """The user's values, and for each that is missing the rule for the device."""
     device = _device(options, machine)
     gpu = device.value == "gpu"
-    instances = _given(options, "instances") or _instances(options, machine, gpu)
+    instances = _given(options, "instances") or _instances(options, machine, facts, gpu)
     batch = _max_batch_size(options, machine, facts, gpu)
     return ServingSettings(
         device=device,
         kind="KIND_GPU" if gpu else "KIND_CPU",
         instances=instances,
-        threads=_given(options, "threads") or _threads(options, machine, gpu),
+        threads=_given(options, "threads") or _threads(machine, int(instances.value), gpu),
         max_batch_size=batch,
         batching=_batching(options, facts, gpu),
         preferred=_preferred(options, facts, int(batch.value)),
@@ -144,7 +152,7 @@ def _device(options: BuildOptions, machine: Hardware) -> Setting:
     return Setting(value="cpu", why=because(Why.NO_GPU))
 
 
-def _instances(options: BuildOptions, machine: Hardware, gpu: bool) -> Setting:
+def _instances(options: BuildOptions, machine: Hardware, facts: ModelFacts, gpu: bool) -> Setting:
     if gpu:
         return Setting(value=1, why=because(Why.GPU_ONE_INSTANCE))
     if options.threads == 0:
@@ -156,15 +164,16 @@ def _instances(options: BuildOptions, machine: Hardware, gpu: bool) -> Setting:
     if options.threads is not None and options.threads > 1:
         why = because(Why.THREADS_SHARE, threads=options.threads, cores=machine.cores_described)
         return Setting(value=cores // options.threads, why=why)
+    if options.threads is None and facts.rows is Rows.PACKED and not facts.integer and cores > 1:
+        return Setting(value=max(1, cores // TOGETHER), why=because(Why.CORES_TOGETHER))
     each = "each with one thread" if cores > 1 else "with one thread"
     whose = f"that this process may use ({machine.limit})" if machine.limit else f"of this machine ({cores})"
     return Setting(value=cores, why=because(Why.ONE_PER_CORE, cores=whose, threads=each))
 
 
-def _threads(options: BuildOptions, machine: Hardware, gpu: bool) -> Setting:
+def _threads(machine: Hardware, count: int, gpu: bool) -> Setting:
     if gpu:
         return Setting(value=1, why=because(Why.GPU_ONE_THREAD))
-    count = machine.cores if options.instances is None else options.instances
     if count < machine.cores:
         share = because(Why.SHARE_OF_CORES, instances=count, cores=machine.cores_described)
         why = share if count > 1 else because(Why.ALL_CORES, cores=machine.cores_described)

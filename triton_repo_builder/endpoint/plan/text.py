@@ -139,6 +139,7 @@ def plan(request: PlanRequest, prepared: TextEncoding, recording: Recording | No
             padding=text_padding.setting(padding, options, obstacle),
             joins=text_padding.JOINS.get(padding.mode),
             rows=padding.rows if padding.mode is Mode.RAGGED else None,
+            integer=source.signature.computes_in_integers,
             run_tokens=memory.run_tokens,
             run_memory=text_memory.described(memory.bytes),
             fitting_rows=memory.rows,

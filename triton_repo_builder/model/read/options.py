@@ -191,7 +191,11 @@ class BuildOptions:
         default="auto: like this machine",
     )
     instances: int | None = option(
-        None, Number(), Topic.BATCHING, "Instances of the model.", default="one per core or GPU"
+        None,
+        Number(),
+        Topic.BATCHING,
+        "Instances of the model.",
+        default="one per core or GPU; up to 4 cores share one without padding",
     )
     tokenizer_instances: int | None = option(
         None, Number(), Topic.BATCHING, "Instances of the tokenizer or image decoder.", default="1", rare=True

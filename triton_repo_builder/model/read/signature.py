@@ -90,6 +90,11 @@ class ModelSignature:
         return dict(self.opsets).get("ai.onnx", 0)
 
     @property
+    def computes_in_integers(self) -> bool:
+        """Whether products are of integers."""
+        return bool(self.operators & {*SCALES_OF_BATCH, *INTEGER})
+
+    @property
     def quantised(self) -> bool:
         """Whether activations are quantised by the largest number of a batch, which changes answers."""
         integer = () if PER_ROW in self.metadata.get(RECIPE, "") else INTEGER

@@ -49,6 +49,24 @@ def test_a_cpu_gets_a_one_thread_instance_per_core() -> None:
     assert settings.instances.reason == "one per core of this machine (6), each with one thread"
 
 
+@pytest.mark.parametrize(
+    ("cores", "rows", "integer", "instances", "threads"),
+    [
+        (1, Rows.PACKED, False, 1, 1),
+        (2, Rows.PACKED, False, 1, 2),
+        (6, Rows.PACKED, False, 1, 6),
+        (8, Rows.PACKED, False, 2, 4),
+        (8, Rows.PACKED, True, 8, 1),
+        (8, Rows.GROUPS, False, 8, 1),
+    ],
+)
+def test_cores_compute_a_batch_without_padding_together(
+    cores: int, rows: Rows, integer: bool, instances: int, threads: int
+) -> None:
+    settings = decide(Hardware(cores=cores, gpus=()), facts=replace(FACTS, rows=rows, integer=integer))
+    assert (settings.instances.value, settings.threads.value) == (instances, threads)
+
+
 def test_a_gpu_gets_one_instance_and_batches_that_fit() -> None:
     settings = decide(GPU)
     assert (settings.kind, settings.instances.value, settings.batching.value) == ("KIND_GPU", 1, "on")
