@@ -78,6 +78,7 @@ class Discovery:
                     prompt=parameters.get("prompt", ""),
                     prompts=facts.get("prompts", {}) if entry else None,
                     normalized=facts.get("normalize") if entry else None,
+                    side=parameters.get("truncation_side", "right"),
                 )
         return TextRules()
 

@@ -28,6 +28,8 @@ class TextRules:
     """The model's own prompts by name; None: unknown."""
     normalized: bool | None = None
     """Whether embeddings have length 1; None: unknown."""
+    side: str = "right"
+    """The end of a long text that is cut off: ``right`` or ``left``."""
 
     @cached_property
     def tokenizer(self) -> Any:
