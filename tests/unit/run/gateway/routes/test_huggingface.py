@@ -22,7 +22,7 @@ from triton_repo_builder.run.gateway.routes.huggingface_texts import Sequences
 from triton_repo_builder.run.gateway.text_rules import TextRules
 from triton_repo_builder.runtime.answers.semantic_segmentation import Png
 
-MODELS = Path(__file__).resolve().parents[3] / "data" / "models"
+MODELS = Path(__file__).resolve().parents[4] / "data" / "models"
 PNG = b"\x89PNG of a cat"
 SOUND = b"RIFF of a dog"
 LABELS = ["bad", "fair", "good", "great"]
