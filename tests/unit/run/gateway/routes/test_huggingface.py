@@ -123,7 +123,8 @@ def areas(columns: Any) -> dict[str, Any]:
 
 
 def heard(columns: Any) -> dict[str, Any]:
-    return {"text": texts(*[[sound.upper()] for sound in columns["AUDIO"]])}
+    said = [sound.decode(errors="replace").upper().encode() for sound in columns["AUDIO"]]
+    return {"text": texts(*[[text] for text in said])}
 
 
 R = recognition
