@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import triton_repo_builder
 from triton_repo_builder.run.gateway.call import Route
 from triton_repo_builder.run.gateway.catalogue import Catalogue
-from triton_repo_builder.run.gateway.examples import Example, example
+from triton_repo_builder.run.gateway.examples import SPECIAL, Example, examples, type_of
 from triton_repo_builder.run.gateway.refusal import Refusal
 
 APIS = {
@@ -29,6 +29,8 @@ ERRORS = {
     504: "no answer within the deadline",
 }
 OF_ENDPOINTS = (400, 404, 413, 429, 503, 504)
+FILE = {"type": "string", "format": "binary"}
+STRING = {"type": "string"}
 KINDS = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
 
@@ -39,9 +41,10 @@ def document(routes: Iterable[Route], catalogue: Catalogue, *, keyed: bool) -> d
     for route in routes:
         error = route.errors(Refusal(400, "what is wrong", field="model", code="invalid_value"))
         schemas.setdefault(_error_name(route), schema(error))
-        template, parameters = _parameters(route, catalogue)
-        operation = _operation(route, example(route, catalogue), keyed=keyed)
-        paths.setdefault(template, {})[route.method.lower()] = operation | parameters
+        operation = _operation(route, examples(route, catalogue), keyed=keyed)
+        if "*" in route.path:
+            operation["parameters"] = [_parameter(route, catalogue)]
+        paths.setdefault(template(route), {})[route.method.lower()] = operation
     components: dict[str, Any] = {"schemas": schemas}
     if keyed:
         components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
@@ -56,13 +59,18 @@ def document(routes: Iterable[Route], catalogue: Catalogue, *, keyed: bool) -> d
     }
 
 
-def _operation(route: Route, shown: Example, *, keyed: bool) -> dict[str, Any]:
-    statuses = OF_ENDPOINTS if route.tasks else ()
+def template(route: Route) -> str:
+    """The path with the name of its parameter."""
+    return route.path.replace("*", "{name}")
+
+
+def _operation(route: Route, shown: Sequence[Example], *, keyed: bool) -> dict[str, Any]:
+    statuses = OF_ENDPOINTS if route.method == "POST" else ()
     if keyed and not route.open:
         statuses = (*statuses, 401)
     content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{_error_name(route)}"}}}
     operation: dict[str, Any] = {
-        "operationId": re.sub(r"\W+", "_", f"{route.method.lower()}{route.path}").strip("_"),
+        "operationId": re.sub(r"\W+", "_", f"{route.method.lower()}{template(route)}").strip("_"),
         "tags": [route.api],
         "summary": route.summary,
         "responses": {
@@ -70,29 +78,47 @@ def _operation(route: Route, shown: Example, *, keyed: bool) -> dict[str, Any]:
             **{str(each): {"description": ERRORS[each], "content": content} for each in sorted(statuses)},
         },
     }
-    if route.tasks:
-        operation["description"] = f"Answered by: {', '.join(shown.models) or 'no endpoint here'}."
-    if shown.body is not None:
-        body = schema(shown.body)
-        if "model" in body.get("properties", {}) and shown.models:
-            body["properties"]["model"]["enum"] = list(shown.models)
-        media = {"schema": body, "example": shown.body}
-        operation["requestBody"] = {"required": True, "content": {"application/json": media}}
+    if any(one.sample.tasks for one in shown):
+        models = dict.fromkeys(name for one in shown for name in one.models)
+        operation["description"] = f"Answered by: {', '.join(models) or 'no endpoint here'}."
+    if route.method == "POST":
+        operation["requestBody"] = {"required": True, "content": _content(shown)}
     if route.open and keyed:
         operation["security"] = []
     return operation
 
 
-def _parameters(route: Route, catalogue: Catalogue) -> tuple[str, dict[str, Any]]:
-    """The path with a parameter for its ``*``, and that parameter."""
-    if "*" not in route.path:
-        return route.path, {}
+def _content(shown: Sequence[Example]) -> dict[str, Any]:
+    """Media types of the request's body with their schemas and examples."""
+    content: dict[str, Any] = {}
+    for one in shown:
+        sample = one.sample
+        if sample.file:
+            content[type_of(sample.file)] = {"schema": FILE}
+            continue
+        kind = "multipart/form-data" if sample.form else "application/json"
+        body = _schema_of_form(sample.form) if sample.form else schema(sample.body)
+        if "model" in body.get("properties", {}) and one.models:
+            body["properties"]["model"]["enum"] = list(one.models)
+        media = content.setdefault(kind, {"schema": {"anyOf": []}, "examples": {}})
+        if body not in media["schema"]["anyOf"]:
+            media["schema"]["anyOf"].append(body)
+        media["examples"][one.task or "example"] = {"value": sample.form or sample.body}
+    return content
+
+
+def _schema_of_form(form: Mapping[str, str]) -> dict[str, Any]:
+    parts = {name: dict(FILE if value.startswith("@") else STRING) for name, value in form.items()}
+    return {"type": "object", "properties": parts}
+
+
+def _parameter(route: Route, catalogue: Catalogue) -> dict[str, Any]:
+    """The parameter for the rest of a path: an endpoint's name, or more (``SPECIAL``)."""
+    names: dict[str, Any] = dict(STRING)
     able = catalogue.doing(route.tasks) if route.tasks else list(catalogue)
-    names: dict[str, Any] = {"type": "string"}
-    if able:
+    if able and (route.method, route.path) not in SPECIAL:
         names["enum"] = [one.name for one in able]
-    parameter = {"name": "name", "in": "path", "required": True, "schema": names}
-    return route.path.replace("*", "{name}"), {"parameters": [parameter]}
+    return {"name": "name", "in": "path", "required": True, "schema": names}
 
 
 def _error_name(route: Route) -> str:

@@ -3,4 +3,4 @@
 from triton_repo_builder.run.gateway.call import Route
 from triton_repo_builder.run.gateway.routes import openai, page
 
-ALL: tuple[Route, ...] = (*openai.ROUTES, *page.ROUTES)
+ALL: tuple[Route, ...] = page.Documentation((*openai.ROUTES,)).routes
