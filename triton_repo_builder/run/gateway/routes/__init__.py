@@ -1,6 +1,13 @@
 """The routes of all APIs: one module for each owner of a schema."""
 
 from triton_repo_builder.run.gateway.call import Route
-from triton_repo_builder.run.gateway.routes import openai, page
+from triton_repo_builder.run.gateway.routes import cohere, openai, openai_audio, openai_moderations, page
 
-ALL: tuple[Route, ...] = page.Documentation((*openai.ROUTES,)).routes
+APIS: tuple[Route, ...] = (
+    *openai.ROUTES,
+    *openai_moderations.ROUTES,
+    *openai_audio.ROUTES,
+    *cohere.ROUTES,
+    cohere.either(None),
+)
+ALL = page.Documentation(APIS).routes
