@@ -1,13 +1,23 @@
 """The routes of all APIs: one module for each owner of a schema."""
 
 from triton_repo_builder.run.gateway.call import Route
-from triton_repo_builder.run.gateway.routes import cohere, openai, openai_audio, openai_moderations, page
+from triton_repo_builder.run.gateway.routes import (
+    cohere,
+    huggingface,
+    openai,
+    openai_audio,
+    openai_moderations,
+    page,
+    tei,
+)
 
 APIS: tuple[Route, ...] = (
     *openai.ROUTES,
     *openai_moderations.ROUTES,
     *openai_audio.ROUTES,
     *cohere.ROUTES,
-    cohere.either(None),
+    cohere.either(tei.rerank),
+    *tei.ROUTES,
+    *huggingface.ROUTES,
 )
 ALL = page.Documentation(APIS).routes
