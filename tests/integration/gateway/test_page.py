@@ -2,44 +2,67 @@
 
 from __future__ import annotations
 
+import html
+import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import httpx
-import numpy as np
 import pytest
 
 from tests.support import gateways
 from triton_repo_builder.base import resources
 from triton_repo_builder.run import serve
-from triton_repo_builder.run.client.grpc import GrpcClient
-from triton_repo_builder.run.gateway import routes
+from triton_repo_builder.run.gateway import openapi, routes
 
 pytestmark = pytest.mark.server
-EXAMPLES = [route for route in routes.ALL if route.summary]
+DESCRIBED = [route for route in routes.ALL if route.summary]
 
 
-def operation(api: httpx.Client, method: str, path: str) -> dict[str, Any]:
-    document = api.get("/openapi.json").json()
-    return document["paths"][path.replace("*", "{name}")][method.lower()]
+def id_of(route: Any) -> str:
+    return f"{route.method} {openapi.template(route)}"
 
 
-@pytest.mark.parametrize("route", EXAMPLES, ids=lambda route: f"{route.method} {route.path}")
-def test_example_of_every_route_is_answered(api: httpx.Client, route: Any) -> None:
-    about = operation(api, route.method, route.path)
-    path = route.path
-    if "*" in path:
-        [parameter] = about["parameters"]
-        path = path.replace("*", quote(parameter["schema"]["enum"][0]))
-    if route.method == "GET":
-        reply = api.get(path)
-    else:
-        media = about["requestBody"]["content"]["application/json"]
-        reply = api.request(route.method, path, json=media["example"])
-    assert reply.status_code == 200, reply.text
-    assert str(reply.status_code) in about["responses"]
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files that the examples name."""
+    folder = tmp_path_factory.mktemp("files")
+    (folder / "photo.jpg").write_bytes(resources.samples(resources.IMAGE)["photo.jpg"])
+    (folder / "speech.wav").write_bytes(resources.samples(resources.AUDIO)["phone.wav"])
+    return folder
+
+
+@pytest.mark.parametrize("route", DESCRIBED, ids=id_of)
+def test_every_curl_line_of_the_docs_works_when_pasted(api: httpx.Client, files: Path, route: Any) -> None:
+    text = api.get("/docs").text
+    section = text.split(f"<code>{id_of(route)}</code></h3>")[1].split("<h")[0]
+    lines = [html.unescape(line) for line in re.findall("<pre[^>]*><code>(.*?)</code>", section, re.DOTALL)]
+    assert lines
+    for line in lines:
+        assert line.startswith(f"curl {api.base_url}"), line
+        done = subprocess.run(
+            ["bash", "-c", f"{line} -sS -o answer -w '%{{http_code}}'"],
+            cwd=files,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.stdout == "200", (line, done.stdout, done.stderr, (files / "answer").read_text())
+
+
+@pytest.mark.parametrize("route", [route for route in DESCRIBED if route.method == "POST"], ids=id_of)
+def test_every_example_of_the_openapi_document_is_answered(api: httpx.Client, route: Any) -> None:
+    operation = api.get("/openapi.json").json()["paths"][openapi.template(route)]["post"]
+    content = operation["requestBody"]["content"]
+    assert content
+    if "*" in route.path:  # the examples of several endpoints: pasted above
+        return
+    for example in content.get("application/json", {}).get("examples", {}).values():
+        reply = api.post(route.path, json=example["value"])
+        assert reply.status_code == 200, (example, reply.text)
 
 
 def test_page_and_its_policy_arrive(api: httpx.Client) -> None:
@@ -52,37 +75,15 @@ def test_page_and_its_policy_arrive(api: httpx.Client) -> None:
     assert api.get("/v1/models").status_code == 200  # on the same connection
 
 
+def test_page_lists_every_endpoint(api: httpx.Client) -> None:
+    names = {one["name"] for one in api.get("/try").json()["endpoints"]}
+    assert names == {one["id"] for one in api.get("/v1/models").json()["data"]}
+
+
 def test_page_can_be_switched_off(server: serve.RunningServer, repository: Path, tmp_path: Path) -> None:
     options = ("--repo", str(repository), "--no-page")
     with gateways.running(tmp_path, server.urls.grpc, *options) as url, httpx.Client(base_url=url) as api:
         assert api.get("/").status_code == 404
         assert api.get("/try").status_code == 404
         assert api.get("/docs").status_code == 200
-
-
-def test_rows_of_images_are_those_of_the_server(api: httpx.Client, grpc: GrpcClient) -> None:
-    files = list(resources.samples(resources.IMAGE).values())[:3]
-    listed = [__import__("base64").b64encode(file).decode() for file in files]
-    rows = api.post("/try/clip_image", json={"IMAGE": listed}).json()["rows"]
-    images = np.array([[file] for file in files], dtype=object)
-    expected = grpc.infer("clip_image", {"IMAGE": images})["embedding"]
-    assert (np.array([row["embedding"] for row in rows], np.float32) == expected).all()
-    labels = [["a", "b"]] * 3
-    rows = api.post("/try/clip", json={"IMAGE": listed, "LABELS": labels}).json()["rows"]
-    answer = grpc.infer("clip", {"IMAGE": images, "LABELS": np.array(labels, dtype=object)})
-    assert (np.array([row["scores"] for row in rows], np.float32) == answer["scores"]).all()
-    assert [row["labels"] for row in rows] == [[each.decode() for each in row] for row in answer["labels"]]
-
-
-@pytest.mark.parametrize("line", ["/v1/embeddings", "/v1/models"])
-def test_curl_line_of_the_docs_works_when_pasted(api: httpx.Client, gateway: str, line: str) -> None:
-    from html import unescape
-
-    text = unescape(api.get("/docs").text)
-    start = text.index(f"curl {gateway}{line}")
-    pasted = text[start : text.index("</code>", start)]
-    done = subprocess.run(
-        ["bash", "-c", f"{pasted} -sS --fail"], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert '"object":"list"' in done.stdout
+        assert json.loads(api.get("/openapi.json").content)["openapi"] == "3.1.0"
