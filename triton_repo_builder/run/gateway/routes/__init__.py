@@ -7,10 +7,11 @@ from triton_repo_builder.run.gateway.routes import (
     openai,
     openai_audio,
     openai_moderations,
+    page,
     tei,
 )
 
-ALL: tuple[Route, ...] = (
+APIS: tuple[Route, ...] = (
     *openai.ROUTES,
     *openai_moderations.ROUTES,
     *openai_audio.ROUTES,
@@ -19,3 +20,4 @@ ALL: tuple[Route, ...] = (
     *tei.ROUTES,
     *huggingface.ROUTES,
 )
+ALL = page.Documentation(APIS).routes
