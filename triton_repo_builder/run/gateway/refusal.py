@@ -39,11 +39,8 @@ Writer = Callable[[Refusal], dict[str, Any]]
 """How an API writes an error."""
 
 OPENAI_TYPES = {
-    400: "invalid_request_error",
-    401: "authentication_error",
     403: "permission_error",
-    404: "not_found_error",
-    429: "rate_limit_error",
+    429: "requests",
 }
 TEI_TYPES = {
     400: "Validation",

@@ -1,6 +1,12 @@
 """The routes of all APIs: one module for each owner of a schema."""
 
 from triton_repo_builder.run.gateway.call import Route
-from triton_repo_builder.run.gateway.routes import openai
+from triton_repo_builder.run.gateway.routes import cohere, openai, openai_audio, openai_moderations
 
-ALL: tuple[Route, ...] = (*openai.ROUTES,)
+ALL: tuple[Route, ...] = (
+    *openai.ROUTES,
+    *openai_moderations.ROUTES,
+    *openai_audio.ROUTES,
+    *cohere.ROUTES,
+    cohere.either(None),
+)
