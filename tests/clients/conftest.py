@@ -16,6 +16,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+from kserve import Server
+
+ROOT = Path(__file__).resolve().parents[2]
+MODELS = ROOT / "tests" / "data" / "models"
+PYTHON = os.environ.get("TRB_PYTHON") or str(ROOT / ".venv" / "bin" / "python")
+FREE = ("--http-port=0", "--grpc-port=0", "--metrics-port=0")
+LOCAL = ("127.0.0.1", "localhost", "::1", None)
+KEY = "key-of-these-tests"
+
+# Before any client is imported.
 os.environ.pop("HF_HUB_OFFLINE", None)  # with it huggingface_hub refuses any request, to loopback as well
 os.environ.update(
     ANONYMIZED_TELEMETRY="False",  # chromadb
@@ -28,15 +39,6 @@ os.environ.update(
 )
 for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "CO_API_KEY", "CO_API_URL", "COHERE_API_KEY", "HF_TOKEN"):
     os.environ.pop(name, None)
-
-import pytest
-from kserve import Server
-
-ROOT = Path(__file__).resolve().parents[2]
-PYTHON = os.environ.get("TRB_PYTHON") or str(ROOT / ".venv" / "bin" / "python")
-FREE = ("--http-port=0", "--grpc-port=0", "--metrics-port=0")
-LOCAL = ("127.0.0.1", "localhost", "::1", None)
-KEY = "key-of-these-tests"
 
 
 @pytest.fixture(autouse=True)

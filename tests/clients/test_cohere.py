@@ -30,9 +30,7 @@ def test_rerank_of_version_1(v1: cohere.Client, server: Server) -> None:
     answer = v1.rerank(model="rerank", query=QUERY, documents=TEXTS, return_documents=True)
     got = [(one.index, np.float32(one.relevance_score)) for one in answer.results]
     assert got == ranked(server, TEXTS)
-    assert [one.document.text for one in answer.results if one.document] == [
-        TEXTS[index] for index, _ in got
-    ]
+    assert [one.document.text for one in answer.results if one.document] == [TEXTS[index] for index, _ in got]
 
 
 def test_rerank_of_documents_that_are_objects(v1: cohere.Client, server: Server) -> None:
@@ -66,9 +64,7 @@ def test_errors(v2: cohere.ClientV2, closed_url: str) -> None:
     with pytest.raises(cohere.BadRequestError):
         v2.rerank(model="minilm", query=QUERY, documents=TEXTS)
     with pytest.raises(cohere.BadRequestError):
-        v2.embed(
-            model="asymmetric", texts=TEXTS, input_type="search_query", embedding_types=["int8"]
-        )
+        v2.embed(model="asymmetric", texts=TEXTS, input_type="search_query", embedding_types=["int8"])
     with pytest.raises(ApiError) as refused:
         cohere.ClientV2(api_key="wrong", base_url=closed_url).rerank(
             model="rerank", query=QUERY, documents=TEXTS

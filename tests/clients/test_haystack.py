@@ -1,16 +1,16 @@
-"""Haystack: embedders by OpenAI's and TEI's routes, and the ranker of TEI."""
+"""Haystack: embedders by OpenAI's and TEI's routes, also sparse ones, and the ranker of TEI."""
 
 from __future__ import annotations
 
 import numpy as np
 from haystack import Document
-from haystack.components.embedders import (
-    HuggingFaceAPITextEmbedder,
-    OpenAIDocumentEmbedder,
-    OpenAITextEmbedder,
-)
-from haystack.components.rankers import HuggingFaceTEIRanker
+from haystack.components.embedders import OpenAIDocumentEmbedder, OpenAITextEmbedder
 from haystack.utils import Secret
+from haystack_integrations.components.embedders.huggingface_api import (
+    HuggingFaceAPITextEmbedder,
+    HuggingFaceTEISparseTextEmbedder,
+)
+from haystack_integrations.components.rankers.huggingface_api import HuggingFaceTEIRanker
 from kserve import Server
 from texts import QUERY, TEXTS
 
@@ -33,6 +33,15 @@ def test_tei_embedder(url: str, server: Server) -> None:
     )
     vector = embedder.run(QUERY)["embedding"]
     assert np.array_equal(np.array(vector, np.float32), server.vectors("minilm", [QUERY])[0])
+
+
+def test_tei_sparse_embedder(url: str, server: Server) -> None:
+    embedder = HuggingFaceTEISparseTextEmbedder(api_base_url=f"{url}/models/splade", token=None)
+    embedding = embedder.run(QUERY)["sparse_embedding"]
+    own = server.ask("splade", TEXT=[QUERY])
+    indices = [int(index) for index in own["indices"][0] if index >= 0]
+    assert embedding.indices == indices
+    assert np.array_equal(np.array(embedding.values, np.float32), own["values"][0, : len(indices)])
 
 
 def test_tei_ranker(url: str, server: Server) -> None:

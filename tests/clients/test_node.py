@@ -43,42 +43,54 @@ const client = new CohereClientV2({ token: "none", environment: given.url });
 
 
 def test_openai_embeddings(url: str, server: Server) -> None:
-    script = OPENAI + """
+    script = (
+        OPENAI
+        + """
     const encoded = await client.embeddings.create({ model: "minilm", input: given.texts });
     const decimal = await client.embeddings.create({
       model: "minilm", input: given.texts, encoding_format: "float" });
     console.log(JSON.stringify([encoded, decimal].map(answer => answer.data.map(row => row.embedding))));
     """
+    )
     expected = server.vectors("minilm", MANY[:100])
     for vectors in node(script, url=url, texts=MANY[:100]):
         assert np.array_equal(np.array(vectors, np.float32), expected)
 
 
 def test_openai_transcriptions_and_models(url: str, server: Server) -> None:
-    script = OPENAI + """
+    script = (
+        OPENAI
+        + """
     const file = await toFile(Buffer.from(given.sound, "base64"), "noise.wav");
     const spoken = await client.audio.transcriptions.create({ model: "speech", file });
     const models = await client.models.list();
     console.log(JSON.stringify([spoken.text, models.data.map(model => model.id)]));
     """
+    )
     text, models = node(script, url=url, sound=base64.b64encode(wav()).decode())
     assert text == server.file("speech", "AUDIO", wav())["text"][0, 0]
     assert "minilm" in models
 
 
 def test_openai_errors(url: str) -> None:
-    script = OPENAI + """
+    script = (
+        OPENAI
+        + """
     const refused = await client.embeddings.create({ model: "gpt", input: "hello" }).catch(error => error);
     console.log(JSON.stringify([refused instanceof OpenAI.NotFoundError, refused.code]));
     """
+    )
     assert node(script, url=url) == [True, "model_not_found"]
 
 
 def test_cohere_rerank(url: str, server: Server) -> None:
-    script = COHERE + """
+    script = (
+        COHERE
+        + """
     const answer = await client.rerank({ model: "rerank", query: given.query, documents: given.documents });
     console.log(JSON.stringify(answer.results.map(result => [result.index, result.relevanceScore])));
     """
+    )
     answer = node(script, url=url, query=QUERY, documents=TEXTS)
     scores = server.ask("rerank", QUERY=[QUERY] * len(TEXTS), DOCUMENT=TEXTS)["score"].ravel()
     assert [(index, np.float32(score)) for index, score in answer] == sorted(

@@ -7,9 +7,10 @@ import asyncio
 import numpy as np
 import openai
 import pytest
-from conftest import KEY
+from conftest import KEY, MODELS
 from kserve import Server
 from texts import MANY, TEXTS, wav
+from tokenizers import Tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +42,17 @@ def test_embeddings_of_a_thousand_texts(client: openai.OpenAI, server: Server) -
 
 
 def test_embeddings_of_token_ids(client: openai.OpenAI, server: Server) -> None:
-    """Ids of the endpoint's own tokenizer, without special tokens."""
-    answer = client.embeddings.create(model="minilm", input=[[5, 6, 7], [8]])
-    one = client.embeddings.create(model="minilm", input=[5, 6, 7])
-    assert answer.data[0].embedding == one.data[0].embedding
-    assert answer.data[0].embedding != answer.data[1].embedding
-    assert answer.usage.prompt_tokens == 3 + 1 + 2 * 2
+    """Ids of the endpoint's own tokenizer, without special tokens: [CLS] and [SEP] are put round them."""
+    tokenizer = Tokenizer.from_file(str(MODELS / "embedding" / "minilm_fp32" / "tokenizer.json"))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    ids = [tokenizer.encode(text, add_special_tokens=False).ids for text in TEXTS]
+    answer = client.embeddings.create(model="minilm", input=ids)
+    vectors = np.array([row.embedding for row in answer.data], np.float32)
+    assert np.array_equal(vectors, server.vectors("minilm", TEXTS))
+    assert answer.usage.prompt_tokens == sum(map(len, ids)) + 2 * len(ids)
+    one = client.embeddings.create(model="minilm", input=ids[1])
+    assert one.data[0].embedding == pytest.approx(answer.data[1].embedding, abs=1e-6)
 
 
 def test_embeddings_of_many_clients_at_the_same_time(url: str, server: Server) -> None:
