@@ -26,7 +26,7 @@ class App:
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
         self.routes = {(route.method, route.path): route for route in routes.ALL}
-        self.any = {route.path.rstrip("*"): route for route in routes.ALL if route.path.endswith("*")}
+        self.any = [(route.path.rstrip("*"), route) for route in routes.ALL if route.path.endswith("*")]
         self.paths = {route.path for route in routes.ALL}
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
@@ -72,7 +72,7 @@ class App:
         route = self.routes.get((method, path))
         if route is not None:
             return route, ""
-        for start, route in self.any.items():
+        for start, route in self.any:
             if path.startswith(start) and route.method == method and len(path) > len(start):
                 return route, path[len(start) :]
         if path in self.paths:
