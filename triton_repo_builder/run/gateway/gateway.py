@@ -12,6 +12,7 @@ from triton_repo_builder.run.gateway.catalogue import Catalogue, Served
 from triton_repo_builder.run.gateway.discovery import Discovery
 from triton_repo_builder.run.gateway.options import GatewayOptions
 from triton_repo_builder.run.gateway.refusal import Refusal
+from triton_repo_builder.run.gateway.shadow import Copy, Shadow
 from triton_repo_builder.run.gateway.triton import Answer, Columns, Triton
 
 REFRESH = 10.0
@@ -26,6 +27,7 @@ class Gateway:
         self.discovery = discovery
         self.options = options
         self.catalogue = Catalogue()
+        self.shadow = Shadow(options.shadow, triton)
         self.started = time.time()
         self._watch: asyncio.Task[None] | None = None
 
@@ -39,6 +41,7 @@ class Gateway:
         """Close the channel."""
         if self._watch is not None:
             self._watch.cancel()
+        await self.shadow.close()
         await self.triton.close()
 
     async def refresh(self) -> None:
@@ -55,6 +58,10 @@ class Gateway:
         self, call: Call, served: Served, columns: Columns, outputs: Sequence[str]
     ) -> list[Answer]:
         """``Triton.infer`` for a call. Raises ``Refusal``."""
-        return await self.triton.infer(
+        began = time.perf_counter()
+        answers = await self.triton.infer(
             served, columns, outputs, timeout=call.timeout, id=call.id, metadata=call.metadata
         )
+        seconds = time.perf_counter() - began
+        self.shadow.offer(Copy(served, columns, outputs, answers, seconds, call.timeout, len(call.body)))
+        return answers

@@ -8,6 +8,7 @@ from triton_repo_builder.run.gateway.routes import (
     openai_audio,
     openai_moderations,
     page,
+    shadow,
     tei,
 )
 
@@ -19,5 +20,6 @@ APIS: tuple[Route, ...] = (
     cohere.either(tei.rerank),
     *tei.ROUTES,
     *huggingface.ROUTES,
+    *shadow.ROUTES,
 )
 ALL = page.Documentation(APIS).routes
