@@ -7,6 +7,7 @@ from triton_repo_builder.run.gateway.routes import (
     openai,
     openai_audio,
     openai_moderations,
+    operate,
     page,
     shadow,
     tei,
@@ -21,5 +22,6 @@ APIS: tuple[Route, ...] = (
     *tei.ROUTES,
     *huggingface.ROUTES,
     *shadow.ROUTES,
+    *operate.ROUTES,
 )
 ALL = page.Documentation(APIS).routes
