@@ -57,7 +57,9 @@ def made() -> "FastAPI":
     def embeddings(request: Embeddings) -> dict[str, object]:
         texts = [request.input] if isinstance(request.input, str) else request.input
         vectors = [row for start in range(0, len(texts), 32) for row in embed(texts[start : start + 32])]
-        data = [{"object": "embedding", "index": index, "embedding": row} for index, row in enumerate(vectors)]
+        data = [
+            {"object": "embedding", "index": index, "embedding": row} for index, row in enumerate(vectors)
+        ]
         return {"object": "list", "data": data, "model": request.model}
 
     @app.get("/ready")

@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import orjson
 
 from triton_repo_builder.run.gateway import refusal
-from triton_repo_builder.run.gateway.catalogue import Served
+from triton_repo_builder.run.gateway.catalogue import Catalogue, Served
+from triton_repo_builder.run.gateway.options import GatewayOptions
 from triton_repo_builder.run.gateway.refusal import Headers, Refusal, invalid
-from triton_repo_builder.run.gateway.triton import Answer, Columns, Metadata
-
-if TYPE_CHECKING:
-    from triton_repo_builder.run.gateway.gateway import Gateway
+from triton_repo_builder.run.gateway.triton import Answer, Columns, Metadata, Triton
 
 JSON = b"application/json"
 TEXT = b"text/plain; charset=utf-8"
@@ -40,11 +38,27 @@ def reply(document: Any) -> Reply:
     return Reply(orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY))
 
 
+class Host(Protocol):
+    """The gateway, as handlers use it."""
+
+    catalogue: Catalogue
+    options: GatewayOptions
+    triton: Triton
+    discovery: Any
+    shadow: Any
+    started: float
+
+    async def infer(
+        self, call: Call, served: Served, columns: Columns, outputs: Sequence[str]
+    ) -> list[Answer]:
+        """``Triton.infer`` for a call. Raises ``Refusal``."""
+
+
 @dataclass(slots=True)
 class Call:
     """A request: its body has been read, and it has been let in."""
 
-    gateway: Gateway
+    gateway: Host
     path: str
     body: bytes
     headers: dict[bytes, bytes]
