@@ -79,6 +79,7 @@ class Discovery:
                     prompts=facts.get("prompts", {}) if entry else None,
                     pooled=facts.get("include_prompt", True),
                     normalized=facts.get("normalize") if entry else None,
+                    side=parameters.get("truncation_side", "right"),
                 )
         return TextRules()
 

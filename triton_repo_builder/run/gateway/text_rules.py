@@ -30,6 +30,8 @@ class TextRules:
     """Whether the tokens of a prompt count in the embedding (``include_prompt``)."""
     normalized: bool | None = None
     """Whether embeddings have length 1; None: unknown."""
+    side: str = "right"
+    """The end of a long text that is cut off: ``right`` or ``left``."""
 
     @cached_property
     def tokenizer(self) -> Any:
