@@ -70,11 +70,9 @@ async def of_model(call: Call) -> Reply:
     """``POST /models/NAME``, ``/models/NAME/pipeline/TASK`` and ``/models/NAME/embed``."""
     name, last = _split(call.parameter)
     with statuses():
-        document = body(call)
-        document["model"] = name
         if last in tei.POSTED:
-            return await tei.POSTED[last](call, document)
-        return await _answer(call, document, last)
+            return await tei.POSTED[last](call, {**call.document(), "model": name})
+        return await _answer(call, {**body(call), "model": name}, last)
 
 
 async def about_model(call: Call) -> Reply:
@@ -93,10 +91,7 @@ async def pipeline(call: Call) -> Reply:
     """``POST /pipeline/TASK`` and ``/pipeline/TASK/NAME``."""
     task, _, name = call.parameter.partition("/")
     with statuses():
-        document = body(call)
-        if name:
-            document["model"] = name
-        return await _answer(call, document, task)
+        return await _answer(call, {**body(call), **({"model": name} if name else {})}, task)
 
 
 def _split(path: str) -> tuple[str, str]:

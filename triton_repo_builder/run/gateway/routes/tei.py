@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from triton_repo_builder.run.client.codec import Array
-from triton_repo_builder.run.gateway import recognition, refusal
+from triton_repo_builder.run.gateway import embedding_fields, recognition, refusal
 from triton_repo_builder.run.gateway.call import (
     Call,
     Handler,
@@ -51,35 +51,15 @@ async def embed(call: Call, document: Document) -> Reply:
     """``POST /embed``."""
     served = endpoint(call, document, recognition.EMBEDDING)
     listed = inputs(document, served, call.gateway.options.most_items)
-    _check_normalize(document, served)
-    dimensions = whole(document, "dimensions")
-    vectors = await _vectors(call, document, served, listed)
-    if dimensions is not None and dimensions != vectors.shape[1]:
-        raise invalid(
-            f"the model '{served.name}' has {vectors.shape[1]} dimensions: leave `dimensions` out, or build "
-            "an endpoint of so many (--truncate-dim)",
-            "dimensions",
-        )
-    return reply(vectors)
+    embedding_fields.check_normalized(served, flag(document, "normalize"), "normalize")
+    embedding_fields.check_dimensions(served, whole(document, "dimensions"), "dimensions")
+    return reply(await _vectors(call, document, served, listed))
 
 
 async def _vectors(call: Call, document: Document, served: Served, listed: list[str]) -> Array:
     prompted = await prepared(call, document, served, listed)
     answers, _ = await call.counted(served, {"TEXT": encoded(prompted, "inputs")}, ("embedding",), prompted)
     return joined(answers, "embedding")
-
-
-def _check_normalize(document: Document, served: Served) -> None:
-    """Raises ``Refusal`` if ``normalize`` is not what the endpoint does, or if that is not known."""
-    normalize = flag(document, "normalize")
-    if normalize is None or normalize == served.rules.normalized:
-        return
-    does = {None: "is not known to normalize", True: "normalizes", False: "does not normalize"}
-    raise invalid(
-        f"the model '{served.name}' {does[served.rules.normalized]}: leave `normalize` out, or build an "
-        f"endpoint with {'--normalize' if normalize else '--no-normalize'}",
-        "normalize",
-    )
 
 
 @answered

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import base64
 import io
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tiny
 import tiny_images
+import transformers
 from PIL import Image
 from tokenizers import Tokenizer
 
 from tests.support.fake_endpoints import Fake, floats, numbers, served
 from triton_repo_builder.run.gateway import recognition
+from triton_repo_builder.run.gateway.routes.huggingface_texts import Sequences
 from triton_repo_builder.run.gateway.text_rules import TextRules
 from triton_repo_builder.runtime.answers.semantic_segmentation import Png
 
+MODELS = Path(__file__).resolve().parents[4] / "data" / "models"
 PNG = b"\x89PNG of a cat"
 SOUND = b"RIFF of a dog"
 LABELS = ["bad", "fair", "good", "great"]
@@ -247,6 +252,25 @@ def test_masks_of_texts(fake: Fake, tmp_path: Any) -> None:
     assert first["sequence"] == "the fox x"
 
 
+@pytest.mark.parametrize(
+    ("name", "mask"), [("mlm", "[MASK]"), ("mlm_roberta", "<mask>"), ("mlm_unigram", "<mask>")]
+)
+def test_filled_masks_are_written_as_transformers_does(name: str, mask: str) -> None:
+    folder = MODELS / "tasks" / name
+    texts = json.loads((folder / "reference.json").read_text())["texts"]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    one = served(name, R.FILL_MASK, {"mask": mask}, rules=TextRules(file=folder / "tokenizer.json"))
+    for text in texts:
+        ids = tokenizer(text)["input_ids"]
+        places = [place for place, id in enumerate(ids) if id == tokenizer.mask_token_id]
+        single = len(places) == 1
+        sequences = Sequences(one, text, single)
+        for number, place in enumerate(places):
+            filled = [*ids[:place], 300, *ids[place + 1 :]]
+            expected = tokenizer.decode(filled, skip_special_tokens=single)
+            assert sequences.filled(number, 300, "unused") == expected
+
+
 def test_images_and_sounds_have_labels(fake: Fake) -> None:
     expected = list(zip(LABELS, -np.sort(-numbers(PNG)), strict=True))
     assert plain(fake.json("/models/images", PNG, "image/png")) == expected
@@ -333,6 +357,7 @@ def test_areas_have_masks(fake: Fake) -> None:
         ("/models/none", {"inputs": "a"}, 404, "none"),
         ("/pipeline/translation", {"inputs": "a"}, 404, "fill-mask"),
         ("/pipeline/feature-extraction", b"text", 400, "JSON"),
+        ("/models/vectors/embed", b"text", 400, "JSON"),
         ("/", {"inputs": "a"}, 422, "/models/NAME"),
     ],
 )
