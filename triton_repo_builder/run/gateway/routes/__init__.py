@@ -7,6 +7,7 @@ from triton_repo_builder.run.gateway.routes import (
     openai,
     openai_audio,
     openai_moderations,
+    operate,
     tei,
 )
 
@@ -18,4 +19,5 @@ ALL: tuple[Route, ...] = (
     cohere.either(tei.rerank),
     *tei.ROUTES,
     *huggingface.ROUTES,
+    *operate.ROUTES,
 )
