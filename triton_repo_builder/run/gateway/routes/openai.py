@@ -104,8 +104,9 @@ async def _extras(
             listed = embedding_fields.prompted(served, listed, document[name], name)
             break
     cut = document.get("truncate")
-    if cut is not None:
-        cut = {True: "END", False: "NONE"}[cut] if isinstance(cut, bool) else cut
+    if cut is False:
+        await embedding_fields.check_whole(call, served, listed, "truncate")
+    elif cut is not None and cut is not True:
         await embedding_fields.check_cut(call, served, listed, cut, "truncate")
     return listed
 
