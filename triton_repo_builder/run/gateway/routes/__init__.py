@@ -7,6 +7,7 @@ from triton_repo_builder.run.gateway.routes import (
     openai,
     openai_audio,
     openai_moderations,
+    operate,
     page,
     tei,
 )
@@ -19,5 +20,6 @@ APIS: tuple[Route, ...] = (
     cohere.either(tei.rerank),
     *tei.ROUTES,
     *huggingface.ROUTES,
+    *operate.ROUTES,
 )
 ALL = page.Documentation(APIS).routes
