@@ -29,7 +29,10 @@ def test_openai_embedders(url: str, server: Server) -> None:
 
 def test_tei_embedder(url: str, server: Server) -> None:
     embedder = HuggingFaceAPITextEmbedder(
-        api_type="text_embeddings_inference", api_params={"url": f"{url}/models/minilm"}, token=None
+        api_type="text_embeddings_inference",
+        api_params={"url": f"{url}/models/minilm"},
+        token=None,
+        normalize=True,
     )
     vector = embedder.run(QUERY)["embedding"]
     assert np.array_equal(np.array(vector, np.float32), server.vectors("minilm", [QUERY])[0])

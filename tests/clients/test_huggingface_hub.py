@@ -120,5 +120,13 @@ def test_the_asynchronous_client(url: str) -> None:
 
 def test_an_endpoint_of_another_task_is_refused(url: str) -> None:
     with pytest.raises(HfHubHTTPError) as refused:
-        client(url, "minilm").fill_mask("The [MASK] jumps.")
+        client(url, "minilm").question_answering(question=QUERY, context=TEXTS[1])
     assert 400 <= refused.value.response.status_code < 500
+    assert "qa" in str(refused.value)
+
+
+def test_what_the_endpoint_was_not_built_for_is_refused(url: str) -> None:
+    with pytest.raises(HfHubHTTPError) as refused:
+        client(url, "minilm").feature_extraction(QUERY, normalize=False)
+    assert refused.value.response.status_code == 422
+    assert "normalize" in str(refused.value)

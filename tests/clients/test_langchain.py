@@ -6,6 +6,7 @@ import asyncio
 
 import numpy as np
 import pytest
+from huggingface_hub import AsyncInferenceClient, InferenceClient
 from kserve import Server
 from langchain_huggingface import HuggingFaceEndpointEmbeddings
 from langchain_openai import OpenAIEmbeddings
@@ -34,6 +35,10 @@ def test_openai_embeddings_of_a_thousand_texts(openai: OpenAIEmbeddings, server:
 
 
 def test_huggingface_endpoint_embeddings(url: str, server: Server) -> None:
-    embeddings = HuggingFaceEndpointEmbeddings(model=f"{url}/models/minilm")
+    """From release 1.2.3 on, the constructor refuses a URL: the clients are set afterwards."""
+    embeddings = HuggingFaceEndpointEmbeddings(model="minilm")
+    embeddings.client = InferenceClient(f"{url}/models/minilm")
+    embeddings.async_client = AsyncInferenceClient(f"{url}/models/minilm")
     assert equal(embeddings.embed_documents(TEXTS), server.vectors("minilm", TEXTS))
     assert equal([embeddings.embed_query(QUERY)], server.vectors("minilm", [QUERY]))
+    assert equal(asyncio.run(embeddings.aembed_documents(TEXTS)), server.vectors("minilm", TEXTS))

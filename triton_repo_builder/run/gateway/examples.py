@@ -105,7 +105,7 @@ def _example(route: Route, sample: Sample, catalogue: Catalogue, named: bool) ->
         route=route,
         sample=written,
         task=task if sample.tasks else "",
-        models=[one.name for one in able] if sample.tasks else (),
+        models=[served.name for served in able] if sample.tasks else (),
         possible=bool(able) or not named or not sample.tasks,
     )
 

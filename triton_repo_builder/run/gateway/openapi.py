@@ -24,11 +24,14 @@ ERRORS = {
     401: "no key, or an unknown one",
     404: "there is no endpoint of this name",
     413: "the body, the list or a text is too long",
+    422: "a field or a text is wrong",
+    424: "the inference server failed, or the endpoint does another task",
     429: "too many requests are under way: try again after Retry-After",
     503: "the inference server does not answer",
     504: "no answer within the deadline",
 }
 OF_ENDPOINTS = (400, 404, 413, 429, 503, 504)
+OF_API = {"tei": (422, 424), "huggingface": (422, 424)}
 FILE = {"type": "string", "format": "binary"}
 STRING = {"type": "string"}
 KINDS = {bool: "boolean", int: "integer", float: "number", str: "string"}
@@ -65,7 +68,7 @@ def template(route: Route) -> str:
 
 
 def _operation(route: Route, shown: Sequence[Example], *, keyed: bool) -> dict[str, Any]:
-    statuses = OF_ENDPOINTS if route.method == "POST" else ()
+    statuses = (*OF_ENDPOINTS, *OF_API.get(route.api, ())) if route.method == "POST" else ()
     if keyed and not route.open:
         statuses = (*statuses, 401)
     content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{_error_name(route)}"}}}
@@ -78,8 +81,8 @@ def _operation(route: Route, shown: Sequence[Example], *, keyed: bool) -> dict[s
             **{str(each): {"description": ERRORS[each], "content": content} for each in sorted(statuses)},
         },
     }
-    if any(one.sample.tasks for one in shown):
-        models = dict.fromkeys(name for one in shown for name in one.models)
+    if any(each.sample.tasks for each in shown):
+        models = dict.fromkeys(name for each in shown for name in each.models)
         operation["description"] = f"Answered by: {', '.join(models) or 'no endpoint here'}."
     if route.method == "POST":
         operation["requestBody"] = {"required": True, "content": _content(shown)}
@@ -91,19 +94,19 @@ def _operation(route: Route, shown: Sequence[Example], *, keyed: bool) -> dict[s
 def _content(shown: Sequence[Example]) -> dict[str, Any]:
     """Media types of the request's body with their schemas and examples."""
     content: dict[str, Any] = {}
-    for one in shown:
-        sample = one.sample
+    for each in shown:
+        sample = each.sample
         if sample.file:
             content[type_of(sample.file)] = {"schema": FILE}
             continue
         kind = "multipart/form-data" if sample.form else "application/json"
         body = _schema_of_form(sample.form) if sample.form else schema(sample.body)
-        if "model" in body.get("properties", {}) and one.models:
-            body["properties"]["model"]["enum"] = list(one.models)
+        if "model" in body.get("properties", {}) and each.models:
+            body["properties"]["model"]["enum"] = list(each.models)
         media = content.setdefault(kind, {"schema": {"anyOf": []}, "examples": {}})
         if body not in media["schema"]["anyOf"]:
             media["schema"]["anyOf"].append(body)
-        media["examples"][one.task or "example"] = {"value": sample.form or sample.body}
+        media["examples"][each.task or "example"] = {"value": sample.form or sample.body}
     return content
 
 
@@ -117,7 +120,7 @@ def _parameter(route: Route, catalogue: Catalogue) -> dict[str, Any]:
     names: dict[str, Any] = dict(STRING)
     able = catalogue.doing(route.tasks) if route.tasks else list(catalogue)
     if able and (route.method, route.path) not in SPECIAL:
-        names["enum"] = [one.name for one in able]
+        names["enum"] = [served.name for served in able]
     return {"name": "name", "in": "path", "required": True, "schema": names}
 
 

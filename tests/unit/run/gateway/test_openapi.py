@@ -109,15 +109,8 @@ def test_document_has_each_apis_own_error() -> None:
     document = openapi.document([EMBED, NAMED, HEALTH], CATALOGUE, keyed=False)
     assert set(document["components"]["schemas"]["TeiError"]["properties"]) == {"error", "error_type"}
     assert set(document["components"]["schemas"]["OpenaiError"]["properties"]) == {"error"}
-    assert set(document["paths"]["/embed"]["post"]["responses"]) == {
-        "200",
-        "400",
-        "404",
-        "413",
-        "429",
-        "503",
-        "504",
-    }
+    statuses = {"200", "400", "404", "413", "422", "424", "429", "503", "504"}
+    assert set(document["paths"]["/embed"]["post"]["responses"]) == statuses
     assert set(document["paths"]["/health"]["get"]["responses"]) == {"200"}
 
 

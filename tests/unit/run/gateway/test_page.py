@@ -206,7 +206,9 @@ def test_docs_behind_a_proxy_with_tls() -> None:
 
 
 def test_docs_say_which_routes_no_endpoint_can_answer() -> None:
-    assert "No endpoint here does embedding." in docs(FakeGateway(served("mask", recognition.FILL_MASK)))
+    assert "No endpoint here can answer it; it needs embedding." in docs(
+        FakeGateway(served("mask", recognition.FILL_MASK))
+    )
 
 
 def test_docs_of_a_gateway_with_keys_name_no_endpoint() -> None:

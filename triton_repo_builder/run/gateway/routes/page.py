@@ -46,7 +46,7 @@ def _index() -> tuple[bytes, Headers]:
 async def endpoints(call: Call) -> Reply:
     """``GET /try``: the endpoints as the page shows them."""
     _check_on(call)
-    return reply({"endpoints": [_shown(one) for one in call.gateway.catalogue]})
+    return reply({"endpoints": [_shown(served) for served in call.gateway.catalogue]})
 
 
 def _shown(served: Served) -> dict[str, Any]:
@@ -67,8 +67,8 @@ def address(call: Call) -> str:
     """The URL of this gateway as the client writes it."""
     host = call.headers.get(b"host", b"")
     forwarded = call.headers.get(b"x-forwarded-proto", b"")
-    known = host.decode() if HOST.fullmatch(host) else LOCAL
-    return f"{'https' if forwarded == b'https' else 'http'}://{known}"
+    host_name = host.decode() if HOST.fullmatch(host) else LOCAL
+    return f"{'https' if forwarded == b'https' else 'http'}://{host_name}"
 
 
 def guarded(body: bytes) -> Headers:
