@@ -236,9 +236,9 @@ def chunks(child: Process) -> Iterator[bytes]:
 
 
 def end(child: Process, grace: float) -> None:
-    """Ask a child to end, and kill it after ``grace`` seconds or when the wait is interrupted."""
+    """Ask a child to end, as Ctrl-C does; kill it after ``grace`` seconds or if the wait is interrupted."""
     with suppress(ProcessLookupError):
-        child.send_signal(signal.SIGTERM)
+        child.send_signal(signal.SIGINT)
     try:
         child.wait(grace)
     except subprocess.TimeoutExpired:

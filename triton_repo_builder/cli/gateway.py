@@ -97,7 +97,7 @@ def command(context: click.Context, place: PlaceOptions, options: GatewayOptions
 
 
 def _end_with_input() -> None:
-    """Stop as by SIGTERM when the other end of standard input is closed, also by a kill."""
+    """Stop as by Ctrl-C when the other end of standard input is closed, also by a kill."""
     import os
     import signal
     import threading
@@ -105,12 +105,14 @@ def _end_with_input() -> None:
     def wait() -> None:
         while os.read(0, 64):
             pass
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=wait, daemon=True).start()
 
 
-@command.command("status", cls=declared.TopicCommand)
+@command.command(
+    "status", cls=declared.TopicCommand, short_help="Show how far the answers of the shadow agree."
+)
 @click.argument("url", default="http://127.0.0.1:9000")
 @declared.options(options=StatusOptions)
 def status(url: str, options: StatusOptions) -> int:
@@ -133,7 +135,8 @@ def status(url: str, options: StatusOptions) -> int:
         console.echo("no shadow: start the gateway with --shadow HOST:PORT|VERSION")
         return 0
     kind = "version" if str(report["target"]).isdecimal() else "server"
-    console.echo(f"shadow: {kind} {report['target']}, {report['share']:.3g} of the requests")
+    percent = 100 * report["share"]
+    console.echo(f"shadow: {kind} {report['target']}, {percent:.3g} % of the requests")
     if report["endpoints"]:
         rows = [_row(entry) for entry in report["endpoints"]]
         console.table(COLUMNS, rows, right=COLUMNS[1:7], whole=COLUMNS[7:])

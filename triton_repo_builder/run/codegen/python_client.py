@@ -99,7 +99,7 @@ def file_of(calls: Mapping[str, str], language: str, name: str) -> str:
         return f"# {about}.\n\n{call}\n"
     if not language.endswith("javascript"):
         return f"#!/bin/sh\n# {about}.\n{call}\n"
-    body = "".join(f"  {line}\n" for line in call.splitlines())
+    body = "".join(f"  {line}".rstrip() + "\n" for line in call.splitlines())
     return f"// {about}; needs Node 18 or newer.\n\nasync function main() {{\n{body}}}\n\nmain();\n"
 
 

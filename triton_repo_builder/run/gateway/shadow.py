@@ -58,9 +58,9 @@ SECONDS = Histogram(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Copy:
-    """An answered request."""
+    """An answered request; not frozen, since one is made for each request."""
 
     served: Served
     columns: Columns

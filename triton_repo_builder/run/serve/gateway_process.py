@@ -89,7 +89,10 @@ class GatewayProcess:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the gateway: requests under way are answered, within ``GRACE`` seconds."""
+        """End the gateway: requests under way are answered, within ``GRACE`` seconds.
+
+        By SIGINT: a SIGTERM would let it drain first, for a load balancer that is not there.
+        """
         with self._lock:
             self._stopping.set()
         process.end(self._child, GRACE)
@@ -117,7 +120,7 @@ class GatewayProcess:
             document = _document(text)
             if "url" in document:
                 return
-            if "code" in document:
+            if "exit_code" in document:
                 raise _error(document)
             if text:
                 lines.append(text)
