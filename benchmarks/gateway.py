@@ -3,8 +3,9 @@
     .venv/bin/python benchmarks/gateway.py [--models fp32,int8] [--clients 1,16,64] [--server COMMAND]
 
 All share the cores with the clients. Texts of mixed lengths, one a request; then lists of 64 and of 1,000.
-FastAPI + ONNX Runtime and infinity (``make .venv-peers/.ready``; left out with ``--no-peers``) answer the same
-route in fp32, at 1 and 32 clients. All answers are compared first: the gateway's must be Triton's, bit for bit.
+FastAPI + ONNX Runtime and infinity (``make .venv-peers/.ready``; left out with ``--no-peers``) answer the
+same route in fp32, at 1 and 32 clients. All answers are compared first: the gateway's must be Triton's, bit
+for bit.
 """
 
 from __future__ import annotations
@@ -199,9 +200,9 @@ def main() -> None:
     suffix, engine = common.engine(arguments)
     result = Result(f"gateway{suffix}", f"The gateway beside gRPC, {engine}", arguments.output)
     result.add(
-        f"all-MiniLM-L6-v2, texts of mixed lengths, clients, gateway and server on the same cores; medians of "
-        f"{arguments.rounds} turns of {arguments.window:g} s, ratios turn by turn with the smallest and largest. "
-        f"The gateway's answers to {CHECKED} texts are Triton's bit for bit, as floats and as base64."
+        "all-MiniLM-L6-v2, texts of mixed lengths; clients, gateway and server share the cores. Medians of "
+        f"{arguments.rounds} turns of {arguments.window:g} s; ratios turn by turn, with the smallest and "
+        f"largest. The gateway's answers to {CHECKED} texts are Triton's, bit for bit, also in base64."
     )
     samples: list[Sample] = []
     for name in arguments.models.split(","):

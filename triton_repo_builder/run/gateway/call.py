@@ -67,7 +67,7 @@ class Call:
     metadata: Metadata = ()
     """For Triton: the trace that the request belongs to."""
     parameter: str = ""
-    """What follows the route's path: the model of ``/v1/models/…``."""
+    """The rest after the route's path: the model of ``/v1/models/…``."""
     model: str = ""
     """Name of the endpoint that answers, for logs and metrics."""
     texts: int = 0

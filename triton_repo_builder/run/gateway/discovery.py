@@ -1,4 +1,4 @@
-"""What a gateway knows of a server: what it has loaded, the repository's files, and gateway.toml.
+"""The endpoints of a server: those that it has loaded, the repository's files, and gateway.toml.
 
 The server alone gives names, inputs and outputs, the limit of tokens and the prompt that is put before every
 text. Counts of tokens, prompts by name and labels need the repository.
@@ -125,8 +125,8 @@ def renamed(endpoint: Endpoint, mapped: MappedEndpoint) -> Endpoint:
     outputs = {theirs: ours for ours, theirs in mapped.outputs.items()}
     return replace(
         endpoint,
-        inputs=tuple(replace(one, name=inputs.get(one.name, one.name)) for one in endpoint.inputs),
-        outputs=tuple(replace(one, name=outputs.get(one.name, one.name)) for one in endpoint.outputs),
+        inputs=tuple(replace(each, name=inputs.get(each.name, each.name)) for each in endpoint.inputs),
+        outputs=tuple(replace(each, name=outputs.get(each.name, each.name)) for each in endpoint.outputs),
     )
 
 

@@ -73,7 +73,7 @@ class Gateway:
             ready = (await self.triton.call("ServerReady", TIMEOUT)).ready if self.read else True
         except Refusal:
             return
-        served = {one.name: self._with_old_tokenizer(one) for one in new}
+        served = {each.name: self._with_old_tokenizer(each) for each in new}
         if not ready:
             served = {**self.catalogue.by_name, **served}
         self.catalogue = Catalogue(served.values(), new.routing)
