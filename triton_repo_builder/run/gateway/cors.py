@@ -36,7 +36,7 @@ class Cors:
         names = headers.get(b"access-control-request-headers", b"")
         return [
             (b"access-control-allow-methods", METHODS),
-            (b"access-control-allow-headers", names if wanted.isascii() else b"*"),
+            (b"access-control-allow-headers", names if names.isascii() else b"*"),
             (b"access-control-max-age", SECONDS),
         ]
 
