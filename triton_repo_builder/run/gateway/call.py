@@ -114,9 +114,13 @@ class Call:
 
     async def lengths(self, served: Served, listed: Sequence[Any]) -> list[int]:
         """``TextRules.lengths``, in a thread if it takes long: other requests go on."""
-        if sum(map(len, listed)) < QUICK and len(listed) < MANY:
+        if len(listed) < MANY and sum(map(_characters, listed)) < QUICK:
             return served.rules.lengths(listed)
         return await asyncio.to_thread(served.rules.lengths, listed)
+
+
+def _characters(item: Any) -> int:
+    return len(item) if isinstance(item, str) else sum(map(len, item))
 
 
 Handler = Callable[[Call], Awaitable[Reply]]
