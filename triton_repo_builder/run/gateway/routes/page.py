@@ -12,11 +12,10 @@ from typing import Any
 
 import orjson
 
-from triton_repo_builder.base import templates
 from triton_repo_builder.run.gateway import openapi
 from triton_repo_builder.run.gateway.call import JSON, Call, Reply, Route, reply
 from triton_repo_builder.run.gateway.catalogue import Served
-from triton_repo_builder.run.gateway.examples import examples
+from triton_repo_builder.run.gateway.docs_page import DocsPage
 from triton_repo_builder.run.gateway.refusal import Headers, Refusal
 
 PAGE = Path(__file__).resolve().parents[1] / "page" / "index.html"
@@ -119,23 +118,10 @@ class Documentation:
         """Without the routes that only the page calls, which have no summary."""
 
     async def docs(self, call: Call) -> Reply:
-        """``GET /docs``. With API keys it names no endpoint: a browser cannot send a key for a page."""
-        gateway = call.gateway
-        keyed = gateway.options.keys is not None
-        shown = [
-            (openapi.template(route), route, examples(route, gateway.catalogue, named=not keyed))
-            for route in self.described
-        ]
-        text = templates.render(
-            "gateway_docs.html.jinja",
-            apis=[
-                (title, [each for each in shown if each[1].api == api]) for api, title in openapi.APIS.items()
-            ],
-            address=address(call),
-            keyed=keyed,
-            page=gateway.options.page,
-        )
-        body = text.encode()
+        """``GET /docs``."""
+        options = call.gateway.options
+        shown = DocsPage(address=address(call), keyed=options.keys is not None, page=options.page)
+        body = shown.render(self.described, call.gateway.catalogue).encode()
         return tagged(call, body, HTML, guarded(body))
 
     async def description(self, call: Call) -> Reply:
