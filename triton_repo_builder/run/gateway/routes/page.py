@@ -27,6 +27,8 @@ POLICY = (
 """Content-Security-Policy: only the file's own script and style, and requests to the gateway."""
 HOST = re.compile(rb"[A-Za-z0-9._-]+(:\d+)?|\[[0-9A-Fa-f:.]+\](:\d+)?")
 LOCAL = "localhost:9000"
+PAIR = "TEXT_PAIR"
+"""Input of a classifier that takes pairs as well."""
 
 
 async def page(call: Call) -> Reply:
@@ -54,6 +56,7 @@ def _shown(served: Served) -> dict[str, Any]:
         "task": served.task,
         "max_length": served.rules.max_length or None,
         "mask": served.facts.get("mask"),
+        "pairs": PAIR in served.endpoint.optional,
     }
 
 
