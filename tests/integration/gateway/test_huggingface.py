@@ -163,6 +163,8 @@ def test_audio_classification(client: Any, grpc: GrpcClient) -> None:
 def test_what_an_endpoint_cannot_do_names_those_that_can(client: Any) -> None:
     with pytest.raises(HfHubHTTPError, match="models that can: qa"):
         client("minilm").question_answering(question="Where?", context="Here.")
+    with pytest.raises(HfHubHTTPError, match=r"models that can: .*mask"):
+        client("minilm").fill_mask("Here [MASK].")
     with pytest.raises(HfHubHTTPError, match="was built with 'simple'"):
         client("ner").token_classification("Anna", aggregation_strategy="max")
 

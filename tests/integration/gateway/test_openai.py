@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 import tiny_sounds
+import tokenizers
 
 from tests.support.gateways import BATCH, TOXIC
 from tests.support.rows import column
@@ -51,12 +53,19 @@ def test_embeddings(api: httpx.Client, grpc: GrpcClient, count: int, encoding: s
     assert body["usage"]["total_tokens"] > 2 * count
 
 
-def test_one_text_and_token_ids(api: httpx.Client, grpc: GrpcClient) -> None:
+def test_one_text_and_token_ids(api: httpx.Client, grpc: GrpcClient, repository: Path) -> None:
     text = "the cat sat on the mat"
     expected = asked(grpc, "minilm", [text], "embedding")[0]
-    alone = post(api, "/v1/embeddings", model="minilm", input=text)
-    np.testing.assert_array_equal(np.float32(alone["data"][0]["embedding"]), expected)
-    assert len(expected) == len(alone["data"][0]["embedding"])
+    tokenizer = tokenizers.Tokenizer.from_file(str(repository / "minilm_tokenizer" / "1" / "tokenizer.json"))
+    tokenizer.no_padding()
+    ids = tokenizer.encode(text, add_special_tokens=False).ids
+    for given in (text, [text], ids, [ids], [ids, ids]):
+        body = post(api, "/v1/embeddings", model="minilm", input=given)
+        rows = [row["embedding"] for row in body["data"]]
+        assert len(rows) == (2 if given == [ids, ids] else 1)
+        for row in rows:
+            np.testing.assert_array_equal(np.float32(row), expected)
+        assert body["usage"]["prompt_tokens"] == len(rows) * (len(ids) + 2)
 
 
 @pytest.mark.parametrize(

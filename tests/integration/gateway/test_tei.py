@@ -88,16 +88,18 @@ def test_ranks(api: httpx.Client, grpc: GrpcClient) -> None:
     documents = TEXTS[:100]
     expected = ask(grpc, "rerank", "score", QUERY=["text 7"] * 100, DOCUMENT=documents)[:, 0]
     answer = post(api, "/models/rerank/rerank", query="text 7", texts=documents, return_text=True)
+    assert answer == post(api, "/rerank", query="text 7", texts=documents, return_text=True)
     assert same([one["score"] for one in answer], np.sort(expected)[::-1])
     for one in answer:
         assert np.float32(one["score"]) == expected[one["index"]]
         assert one["text"] == documents[one["index"]]
 
 
-def test_a_prompt_that_the_model_does_not_have_is_refused(api: httpx.Client) -> None:
-    refused = api.post("/models/minilm/embed", json={"inputs": "a", "prompt_name": "query"})
-    assert refused.status_code == 422
-    assert refused.json()["error_type"] == "Validation"
+def test_a_prompt_by_name(api: httpx.Client, grpc: GrpcClient) -> None:
+    expected = ask(grpc, "prompted", "embedding", TEXT=["passage: Zürich", "passage: "])
+    assert same(post(api, "/models/prompted/embed", inputs=["Zürich", ""], prompt_name="passage"), expected)
+    refused = api.post("/models/prompted/embed", json={"inputs": "a", "prompt_name": "query: "})
+    assert (refused.status_code, refused.json()["error_type"]) == (422, "Validation")
 
 
 def test_a_text_that_is_too_long_is_refused_unless_it_may_be_cut(api: httpx.Client, grpc: GrpcClient) -> None:

@@ -8,6 +8,7 @@ from triton_repo_builder.run.gateway.routes import (
     openai_audio,
     openai_moderations,
     operate,
+    shadow,
     tei,
 )
 
@@ -20,4 +21,5 @@ ALL: tuple[Route, ...] = (
     *tei.ROUTES,
     *huggingface.ROUTES,
     *operate.ROUTES,
+    *shadow.ROUTES,
 )

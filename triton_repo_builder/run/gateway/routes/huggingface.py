@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from triton_repo_builder.run.gateway import recognition, refusal
 from triton_repo_builder.run.gateway.call import Call, Reply, Route
+from triton_repo_builder.run.gateway.catalogue import Served, shown
 from triton_repo_builder.run.gateway.refusal import Refusal, invalid
 from triton_repo_builder.run.gateway.routes import huggingface_files as files
 from triton_repo_builder.run.gateway.routes import huggingface_texts as texts
@@ -111,9 +112,28 @@ async def _answer(call: Call, document: Document, task: str = "") -> Reply:
             )
         return await PIPELINES[task](call, document)
     served = endpoint(call, document, *_tasks(document, call.headers.get(b"content-type", b"")))
-    if served.task == recognition.EMBEDDING and isinstance(document.get("inputs"), dict):
-        return await tei.similarity(call, {**document, "model": served.name})
-    return await BY_TASK[served.task](call, {**document, "model": served.name})
+    named = {**document, "model": served.name}
+    if served.task == recognition.EMBEDDING:
+        if isinstance(document.get("inputs"), dict):
+            return await tei.similarity(call, named)
+        _check_embedding(call, document, served)
+    return await BY_TASK[served.task](call, named)
+
+
+def _check_embedding(call: Call, document: Document, served: Served) -> None:
+    """Raises ``Refusal`` for a request with ``parameters``, empty or not.
+
+    InferenceClient sends them for other tasks; the fields of feature-extraction are beside ``inputs``.
+    """
+    if "parameters" in document:
+        others = call.gateway.catalogue.doing([task for task in BY_TASK if task != recognition.EMBEDDING])
+        raise Refusal(
+            424,
+            f"the model '{served.name}' does embedding, and `parameters` are for other tasks (fields of "
+            f"feature-extraction are beside `inputs`); models that can: {shown(others)}",
+            field="parameters",
+            code="invalid_value",
+        )
 
 
 def _tasks(document: Document, kind: bytes) -> tuple[str, ...]:

@@ -123,7 +123,8 @@ def areas(columns: Any) -> dict[str, Any]:
 
 
 def heard(columns: Any) -> dict[str, Any]:
-    return {"text": texts(*[[sound.upper()] for sound in columns["AUDIO"]])}
+    said = [sound.decode(errors="replace").upper().encode() for sound in columns["AUDIO"]]
+    return {"text": texts(*[[text] for text in said])}
 
 
 R = recognition
@@ -161,6 +162,8 @@ def test_embeddings_by_url_by_model_and_by_task(fake: Fake) -> None:
     task = "pipeline/feature-extraction"
     for path in ("models/vectors", f"models/vectors/{task}", task, f"{task}/vectors", "models/vectors/embed"):
         assert (floats(fake.json(f"/{path}", {"inputs": ["a", "b"]})) == expected).all()
+    body = {"inputs": ["a", "b"], "parameters": {"truncate": True}}
+    assert (floats(fake.json("/pipeline/feature-extraction", body)) == expected).all()
     assert (floats(fake.only("vectors").json("/", {"inputs": ["a", "b"]})) == expected).all()
     assert (floats(fake.json("/", {"inputs": ["a", "b"], "model": "vectors"})) == expected).all()
 
@@ -350,7 +353,13 @@ def test_areas_have_masks(fake: Fake) -> None:
         ("/models/objects", {"inputs": "QQ==", "parameters": {"threshold": 0.1}}, 422, "is 0.5"),
         ("/models/areas", {"inputs": "QQ==", "parameters": {"subtask": "panoptic"}}, 422, "'semantic'"),
         ("/models/speech", {"inputs": "QQ==", "parameters": {"return_timestamps": True}}, 422, "False"),
-        ("/models/vectors", {"inputs": "a", "parameters": {"normalise": True}}, 422, "normalize"),
+        ("/models/vectors", {"inputs": "[MASK]", "parameters": {}}, 424, "masks"),
+        (
+            "/pipeline/feature-extraction",
+            {"inputs": "a", "parameters": {"normalise": True}},
+            422,
+            "normalize",
+        ),
         ("/models/vectors", {"inputs": {"question": "a", "context": "b"}}, 424, "answers"),
         ("/models/vectors/pipeline/fill-mask", {"inputs": "a"}, 424, "masks"),
         ("/models/vectors", {"inputs": {"other": 1}}, 422, "source_sentence"),
