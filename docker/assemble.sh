@@ -11,6 +11,11 @@ if ls wheels/*.whl > /dev/null 2>&1; then
 else
   set --
 fi
+# trb image build --gateway
+extra=gateway/requirements-gateway.txt
+if [ -f "$extra" ]; then
+  set -- "$@" -r "$extra"
+fi
 version=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 python3 -m pip install --quiet --no-deps --no-compile --no-cache-dir --retries 2 --target "$site" "$@" -r requirements.txt || {
   # trb image build reads this line, and downloads the wheels for this Python outside of the container.
@@ -28,6 +33,11 @@ cp -r onnxruntime_backend "$target/backends/onnxruntime"
 cp -r "$site/nvidia_pytriton.libs" "$target/lib"
 rm -rf "$site/pytriton" "$site/nvidia_pytriton.libs" "$site"/nvidia_pytriton-*.dist-info "$site/bin"
 cp -r "$site/." "$target/python/"
+if [ -f "$extra" ]; then
+  cp -r gateway/triton_repo_builder "$target/python/"
+  printf '#!/bin/sh\nexec python3 -m triton_repo_builder "$@"\n' > "$target/bin/trb"
+  chmod 755 "$target/bin/trb"
+fi
 
 # Nobody runs their tests or type checks against them in a server; headers and static libraries neither.
 find "$target/python" -type d \( -name tests -o -name __pycache__ \) -prune -exec rm -rf {} +

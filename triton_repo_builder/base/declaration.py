@@ -6,7 +6,7 @@ Flags of the command line, trb.toml, checks and docs follow from it. ``cli/decla
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields, replace
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -32,6 +32,7 @@ class Topic(Enum):
     CHECKS = "Checks"
     RUNNING = "A running server"
     SERVER = "The server"
+    GATEWAY = "The gateway (--openai)"
     ENGINE = "Where the server runs"
     REPORT = "Preview and report"
     OUTPUT = "Output"
@@ -69,9 +70,9 @@ def option(unset: T, value: Value, topic: Topic, help: str, **attributes: Any) -
     return field(default=unset, metadata=declare(value, topic, help, **attributes))
 
 
-def nested(options: type[T]) -> T:
-    """A field that holds the options of another dataclass."""
-    return field(default_factory=options, metadata={"nested": options})
+def nested(options: type[T], topic: Topic | None = None) -> T:
+    """A field that holds the options of another dataclass, all under one topic if there is one."""
+    return field(default_factory=options, metadata={"nested": options, "topic": topic})
 
 
 def flag(name: str) -> str:
@@ -83,7 +84,9 @@ def declared(options: type[Any]) -> Iterator[tuple[str, Field[Any], Option]]:
     """Flag, field and declaration of each option of a dataclass, in their order."""
     for each in fields(options):
         if inner := each.metadata.get("nested"):
-            yield from declared(inner)
+            topic = each.metadata["topic"]
+            for name, inner_field, declaration in declared(inner):
+                yield name, inner_field, replace(declaration, topic=topic or declaration.topic)
         elif entry := each.metadata.get("option"):
             yield entry.flag or flag(each.name), each, entry
 

@@ -189,14 +189,14 @@ class Seconds(Value):
 
 @dataclass(frozen=True)
 class Share(Value):
-    """A number from 0 to 1."""
+    """A number from 0 to 1, or a percentage such as ``5%``."""
 
     expected: ClassVar[str] = "number"
 
     def parse(self, text: str) -> float:
         """The number."""
         try:
-            return float(text)
+            return float(text[:-1]) / 100 if text.endswith("%") else float(text)
         except ValueError:
             raise InvalidValue(f"'{text:.40}' is not a number", "write a number from 0 to 1") from None
 

@@ -228,6 +228,28 @@ def line(child: Process, timeout: float) -> str:
     return read.decode("utf-8", "surrogateescape").removesuffix("\n")
 
 
+def chunks(child: Process) -> Iterator[bytes]:
+    """Pieces of the output of a child with pipes, until it ends."""
+    assert child.stdout is not None
+    while piece := os.read(child.stdout.fileno(), 1 << 16):
+        yield piece
+
+
+def end(child: Process, grace: float) -> None:
+    """Ask a child to end, as Ctrl-C does; kill it after ``grace`` seconds or if the wait is interrupted."""
+    with suppress(ProcessLookupError):
+        child.send_signal(signal.SIGINT)
+    try:
+        child.wait(grace)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+    except BaseException:
+        child.kill()
+        child.wait()
+        raise
+
+
 def to_the_end(step: Callable[[], object]) -> None:
     """Do all of a step that may be done twice. Ctrl-C on the way is raised once it is done: it comes once."""
     try:

@@ -20,8 +20,8 @@ from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, DEFAULT_URL, Pla
 if TYPE_CHECKING:
     from triton_repo_builder.run.codegen.example import Example
 
-LANGUAGES = ("generate", "curl", "python", "javascript")
-"""Kinds of calls."""
+LANGUAGES = ("openai-curl", "openai-python", "openai-javascript", "generate", "curl", "python", "javascript")
+"""Kinds of calls; the first three are for the gateway."""
 BY_SUFFIX = {
     ".js": "javascript",
     ".mjs": "javascript",
@@ -42,6 +42,15 @@ class ClientOptions:
         Topic.RUNNING,
         "Ask this server instead of REPO; also the address in the calls.",
         default=f"a server on this machine that runs REPO, else {DEFAULT_URL}",
+    )
+    gateway: str | None = option(
+        None,
+        Text(),
+        Topic.RUNNING,
+        "Gateway (trb serve --openai, trb gateway), whose calls come first.",
+        default="one on this machine with this repository",
+        flag="--openai",
+        metavar="URL",
     )
     output: Path | None = option(
         None,
@@ -69,9 +78,10 @@ class ClientOptions:
 def command(name: str, repo: Path, options: ClientOptions) -> int:
     """Print how to call the endpoint NAME of REPO (default: model_repository): curl, Python, JavaScript.
 
-    The first call is the shortest: one item, by Triton's generate extension, if it takes these inputs. The
-    others take a batch. With --output write a client module: one typed file, standard library only, that
-    splits any number of rows into requests, keeps several under way, and also runs by itself.
+    Where a gateway runs, its calls come first: those of OpenAI's and Cohere's packages. Then the shortest:
+    one item, by Triton's generate extension, if it takes these inputs. The others take a batch.
+    With --output write a client module: one typed file, standard library only, that splits any number of
+    rows into requests, keeps several under way, and also runs by itself.
     Inputs, outputs and the example come from the repository, or with --url from a running server.
 
     \b
@@ -81,6 +91,7 @@ def command(name: str, repo: Path, options: ClientOptions) -> int:
       trb client bert my_repository --language javascript --output bert.js
       trb client vit --file photo.jpg
       trb client bert --url http://127.0.0.1:8000
+      trb client bert --openai http://127.0.0.1:9000 --language openai-python
     """
     from triton_repo_builder.run.codegen import example, python_client, snippets
 
@@ -93,14 +104,14 @@ def command(name: str, repo: Path, options: ClientOptions) -> int:
         if written == "python":
             text = python_client.typed(request, base)
         else:
-            calls = python_client.calls(request, base)
+            calls = _calls(request, base, repo, options)
             text = python_client.file_of({written: _call(calls, written, name)}, written, name)
         _write(output, text, force=options.force)
         console.echo(f"wrote {output}", err=quiet or language is not None)
         # A file of one call holds all there is to print; and the typed client may take what calls cannot.
         if request.obstacle or (not quiet and (language or written != "python")):
             return 0
-    calls = python_client.calls(request, base)
+    calls = _calls(request, base, repo, options)
     if quiet:
         console.echo(json.dumps(calls, ensure_ascii=False))
     elif language is not None:
@@ -108,9 +119,7 @@ def command(name: str, repo: Path, options: ClientOptions) -> int:
     else:
         titles = snippets.titles(request)
         for called, text in calls.items():
-            heading = ", ".join(
-                filter(None, ("curl" if called == "generate" else called, titles.get(called)))
-            )
+            heading = ", ".join(filter(None, (_heading(called), titles.get(called))))
             console.echo(console.style(f"── {heading}", bold=True), f"\n\n{text}\n")
         if request.rows and output is None:
             console.echo(
@@ -131,9 +140,43 @@ def _request(name: str, repo: Path, url: str | None) -> tuple[str, Example]:
     return load_unload.address(repo) or DEFAULT_URL, example.of_repository(repo, name)
 
 
+def _calls(request: Example, base: str, repo: Path, options: ClientOptions) -> dict[str, str]:
+    """The calls, those of the gateway first."""
+    from triton_repo_builder.run.codegen import gateway_calls, python_client
+    from triton_repo_builder.run.serve import gateway_process
+
+    url = options.gateway or gateway_process.beside(base)
+    if not url and options.url is None:
+        url = gateway_process.address(repo)
+    gateway = gateway_calls.reached(url) if url else None
+    if gateway is None and options.gateway is not None:
+        raise TrbError(
+            Code.UNREACHABLE,
+            "no gateway answers",
+            where=options.gateway,
+            remedy="start one: trb serve --openai, or trb gateway",
+        )
+    return {**gateway_calls.calls(request, gateway), **python_client.calls(request, base)}
+
+
+def _heading(called: str) -> str:
+    from triton_repo_builder.run.codegen import gateway_calls
+
+    if called in gateway_calls.LANGUAGES:
+        return f"{called.removeprefix('openai-')}, {gateway_calls.TITLE}"
+    return "curl" if called == "generate" else called
+
+
 def _call(calls: Mapping[str, str], language: str, name: str) -> str:
     if language in calls:
         return calls[language]
+    if language.startswith("openai-"):
+        raise TrbError(
+            Code.UNSUPPORTED_TYPE,
+            "no gateway runs here, or OpenAI and Cohere have no call for this task",
+            where=name,
+            remedy="start one (trb serve --openai) or name it with --openai; use --language curl",
+        )
     raise TrbError(
         Code.UNSUPPORTED_TYPE,
         "Triton's generate extension does not take these inputs",

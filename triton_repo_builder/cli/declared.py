@@ -55,6 +55,15 @@ class TopicCommand(click.Command):
                     formatter.write_dl(records)
 
 
+class TopicGroup(TopicCommand, click.Group):
+    """A command by itself, with further commands below it."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the topics, then the further commands."""
+        super().format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+
 class Suggested(ParamType):
     """Any text; tab completion offers the usual ones."""
 

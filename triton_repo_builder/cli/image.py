@@ -41,6 +41,9 @@ class ImageOptions:
         default="downloaded by pip in a container, else here",
         metavar="DIR",
     )
+    gateway: bool = option(
+        False, Switch(), Topic.SERVER, "Include trb gateway, for a container of its own beside the server."
+    )
     cache: bool = option(True, Off(), Topic.SERVER, "Run every step again.", flag="--no-cache")
     verbose: bool = option(False, Switch(), Topic.OUTPUT, "Show the output of the build.")
     as_json: bool = option(False, Switch(), Topic.OUTPUT, "Print the result as JSON.", flag="--json")
@@ -71,6 +74,8 @@ def build(options: ImageOptions) -> int:
       trb image build --repository model_repository --tag my-endpoint:1
       docker run --rm -p 127.0.0.1:8000:8000 --shm-size 1g my-endpoint:1
       trb image build --wheels wheels
+      trb image build --gateway --repository model_repository --tag my-endpoint:1
+      docker run --rm --no-healthcheck --network container:SERVER my-endpoint:1 trb gateway --repo /models
     """
     from triton_repo_builder.base import releases
     from triton_repo_builder.run.serve.docker import images
@@ -86,6 +91,7 @@ def build(options: ImageOptions) -> int:
         repository=repository,
         wheels=options.wheels,
         cache=options.cache,
+        gateway=options.gateway,
     )
     with interrupts.ctrl_c_in_background(), console.status() as spinner:
         image = container_image.build(

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from triton_repo_builder.base.declaration import Topic, option
+from triton_repo_builder.base.declaration import Topic, nested, option
 from triton_repo_builder.base.errors import TrbError
 from triton_repo_builder.base.option_values import FilePath, Filled, Number, Switch
 from triton_repo_builder.cli import console, declared, engines, interrupts
 from triton_repo_builder.cli.following import Following, RevisionOptions, prepared
 from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, VARIABLE, Repo
+from triton_repo_builder.cli.serve_openai import OpenAIOptions
 from triton_repo_builder.run.options import ServeOptions
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class ProcessOptions:
     )
     as_json: bool = option(False, Switch(), Topic.OUTPUT, "Print one JSON object when ready.", flag="--json")
     supervise: Path | None = option(None, FilePath(), Topic.OUTPUT, "", hidden=True)
+    openai: OpenAIOptions = nested(OpenAIOptions)
 
     def checked(self) -> ProcessOptions:
         """The options. Raises ``UsageError`` for a name that no server can have."""
@@ -103,6 +105,7 @@ def command(
       trb serve
       trb serve my_repository --http-port 0 --grpc-port 0 --metrics-port 0
       trb serve --load bert --detach --name bert     then: trb logs bert, trb stop bert
+      trb serve --openai                             OpenAI's and Cohere's clients: http://localhost:9000
       trb serve --load none
       trb serve --engine docker --triton-release 24.10
       trb serve s3://models/minilm                   what 'trb push' put there, read from the bucket
@@ -125,6 +128,7 @@ def command(
             arguments = declared.arguments(engine, options, revision, supervised)
             location = str(repo.absolute() if isinstance(repo, Path) else repo)
             return _detached([location, *arguments], as_json=process.as_json)
+        process = replace(process, openai=process.openai.prepared(engine.host))
         options = replace(
             options,
             host=engine.host,
@@ -190,13 +194,20 @@ def _run(
             _update(entry_file, kept)
 
     try:
-        examples = [snippets.usage(server.urls.http, name, repo / name) for name in server.endpoints]
-        about = _about(server, repo, source, [endpoint.to_json() for endpoint in examples])
-        if entry_file is not None:
-            registry.add(entry_file, _entry(about, begun), process.name or "")
-        else:
-            _show(about, as_json=as_json)
-        with following.started(server, repo) if following else nullcontext():
+        with (
+            following.started(server, repo) if following else nullcontext(),
+            process.openai.running(kept, repo) as gateway,
+        ):
+            examples = [
+                snippets.usage(server.urls.http, name, repo / name, gateway) for name in server.endpoints
+            ]
+            about = _about(server, repo, source, [endpoint.to_json() for endpoint in examples])
+            if gateway is not None:
+                about["urls"]["openai"] = gateway.url
+            if entry_file is not None:
+                registry.add(entry_file, _entry(about, begun), process.name or "")
+            else:
+                _show(about, as_json=as_json)
             _wait(kept, restarted)
     except TrbError as error:
         if not as_json:
@@ -289,6 +300,8 @@ def _show(about: dict[str, Any], *, as_json: bool) -> None:
     urls = about["urls"]
     console.echo(about["about"])
     console.echo(f"ready: HTTP {urls['http']}  gRPC {urls['grpc']}  metrics {urls['metrics']}")
+    if "openai" in urls:
+        console.echo(f"gateway: {urls['openai']}  OpenAI clients {urls['openai']}/v1")
 
 
 def show_endpoints(endpoints: list[dict[str, Any]]) -> None:

@@ -64,6 +64,7 @@ def _row(server: Background, ready: bool, loaded: tuple[list[str], int]) -> dict
         "engine": f"docker ({server.container})" if server.container else server.engine,
         "HTTP": server.urls["http"],
         "gRPC": server.urls["grpc"],
+        "gateway": server.urls.get("openai", ""),
         "state": ("ready" if ready else "not ready") + _restarted(server),
         "loaded": _short(*loaded),
         "repository": server.repository,
@@ -72,13 +73,16 @@ def _row(server: Background, ready: bool, loaded: tuple[list[str], int]) -> dict
 
 def _show(rows: list[dict[str, str]]) -> None:
     """Print a table, or a few lines for each server if the terminal is too narrow: no address is broken."""
+    if not any(row.get("gateway") for row in rows):
+        rows = [{name: cell for name, cell in row.items() if name != "gateway"} for row in rows]
     widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in rows[0]}
     if sum(widths.values()) + console.GAP * len(widths) <= console.output().width:
         console.table(tuple(widths), [tuple(row.values()) for row in rows])
         return
     for row in rows:
         console.echo("{name}: {state}, pid {pid}, {engine}".format(**row))
-        console.echo("  HTTP {HTTP}  gRPC {gRPC}".format(**row))
+        gateway = f"  gateway {row['gateway']}" if row.get("gateway") else ""
+        console.echo("  HTTP {HTTP}  gRPC {gRPC}".format(**row), gateway)
         console.echo("  loaded {loaded}".format(**row))
         console.echo("  repository {repository}".format(**row))
 

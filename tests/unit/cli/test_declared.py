@@ -28,6 +28,8 @@ from triton_repo_builder.cli.declared import TopicCommand, arguments, is_default
 from triton_repo_builder.cli.engines import EngineOptions
 from triton_repo_builder.cli.following import RevisionOptions
 from triton_repo_builder.cli.serve import ProcessOptions
+from triton_repo_builder.cli.serve_openai import OpenAIOptions
+from triton_repo_builder.run.gateway.options import GatewayOptions, ShadowOptions
 from triton_repo_builder.run.options import ContainerOptions, ServeOptions
 
 
@@ -125,6 +127,7 @@ CHANGED = (
     ServeOptions(http_port=0, models=("a", "b"), verbose=True, load_timeout=9.5, log_file=Path("/logs/log")),
     RevisionOptions(verify=True, public_keys=Path("/keys"), follow=True, interval=7.0),
     ProcessOptions(restarts=0, admin_key=Path("/key")),
+    OpenAIOptions(on=True, port=0, gateway=GatewayOptions(page=False, shadow=ShadowOptions(target="2"))),
 )
 
 
@@ -150,6 +153,14 @@ def test_no_command_takes_more_than_six_parameters(name: str) -> None:
     for each in [command, *getattr(command, "commands", {}).values()]:
         function = getattr(each.callback, "__wrapped__", each.callback)
         assert function.__code__.co_argcount <= 6, each.name
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_no_flag_of_a_command_means_two_things(name: str) -> None:
+    command = cli.group.get_command(click.Context(cli.group), name)
+    assert command is not None
+    flags = [flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)]
+    assert sorted(flags) == sorted({*flags})
 
 
 def test_every_declared_option_has_a_flag_of_its_own() -> None:

@@ -95,9 +95,11 @@ def file_of(calls: Mapping[str, str], language: str, name: str) -> str:
     """The text of a file with one call; JavaScript in a function, since only modules may await outside."""
     call = calls[language]
     about = f"Call of the Triton endpoint {name}, written by trb client"
-    if language != "javascript":
+    if language.endswith("python"):
+        return f"# {about}.\n\n{call}\n"
+    if not language.endswith("javascript"):
         return f"#!/bin/sh\n# {about}.\n{call}\n"
-    body = "".join(f"  {line}\n" for line in call.splitlines())
+    body = "".join(f"  {line}".rstrip() + "\n" for line in call.splitlines())
     return f"// {about}; needs Node 18 or newer.\n\nasync function main() {{\n{body}}}\n\nmain();\n"
 
 

@@ -14,8 +14,9 @@ from urllib.parse import quote
 
 from triton_repo_builder.repository.interface import Endpoint, Tensor
 from triton_repo_builder.run.client import NOT_IN_JSON, HttpClient
-from triton_repo_builder.run.codegen import example
+from triton_repo_builder.run.codegen import example, gateway_calls
 from triton_repo_builder.run.codegen.example import Example
+from triton_repo_builder.run.codegen.gateway_calls import Gateway
 
 AS_JSON = "-H 'Content-Type: application/json'"
 """Without it ``-d`` sends a form: a tritonserver of release 24.10 ends at one of some megabytes."""
@@ -35,8 +36,10 @@ class Usage:
     """A shell line; empty if curl cannot call it, for the reason in ``note``."""
     generate: str = ""
     """A shorter line for one item; empty if Triton's generate extension does not take these inputs."""
+    openai: str = ""
+    """A shell line for the gateway; empty without one, or if it has no such call."""
     titles: Mapping[str, str] = field(default_factory=dict)
-    """Number of items in a request of each line: ``generate``, ``curl``."""
+    """Number of items in a request of each line: ``generate``, ``curl``; the gateway's line comes first."""
     note: str = ""
 
     def to_json(self) -> dict[str, Any]:
@@ -47,10 +50,12 @@ class Usage:
         )
         name = self.endpoint.name
         calls = {"generate": self.generate, "curl": self.curl, "note": self.note}
+        if self.openai:
+            calls["openai"] = self.openai
         return {"name": name, "inputs": inputs, "outputs": outputs, **calls, "titles": dict(self.titles)}
 
 
-def usage(base: str, name: str, folder: Path) -> Usage:
+def usage(base: str, name: str, folder: Path, gateway: Gateway | None = None) -> Usage:
     """Ask the server about one model; ``folder`` is the model's directory, for its golden cases."""
     endpoint = HttpClient(base, 10).describe(name)
     note = example.obstacle(endpoint, endpoint.needed)
@@ -58,13 +63,16 @@ def usage(base: str, name: str, folder: Path) -> Usage:
     if note:
         return Usage(endpoint=endpoint, curl="", note=note)
     request = example.example(endpoint, folder)
+    openai = gateway_calls.calls(request, gateway).get("openai-curl", "")
+    first = {"openai": gateway_calls.TITLE} if openai else {}
     if request.file is not None:
-        return Usage(endpoint=endpoint, curl=curl_file(url, request))
+        shown = {**first, "curl": "by Triton's infer"} if openai else {}
+        return Usage(endpoint=endpoint, curl=curl_file(url, request), openai=openai, titles=shown)
     curl = curl_line(url, batch(request), endpoint.outputs)
     generate = curl_generate(base, endpoint, request.inputs)
     lines = {"generate": generate, "curl": curl}
-    shown = {call: title for call, title in titles(request).items() if lines.get(call)}
-    return Usage(endpoint=endpoint, **lines, titles=shown)
+    shown = {**first, **{call: title for call, title in titles(request).items() if lines.get(call)}}
+    return Usage(endpoint=endpoint, **lines, openai=openai, titles=shown)
 
 
 def batch(request: Example) -> list[dict[str, Any]]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import time
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -59,7 +59,7 @@ class Access:
 def request_id(headers: Mapping[bytes, bytes]) -> str:
     """The client's id of a request, if it fits into a header and a line of a log; else a new one."""
     stated = headers.get(b"x-request-id", b"")
-    return stated.decode() if ID.fullmatch(stated) else uuid.uuid4().hex
+    return stated.decode() if ID.fullmatch(stated) else os.urandom(16).hex()
 
 
 def trace(headers: Mapping[bytes, bytes]) -> Metadata:

@@ -49,7 +49,7 @@ class ApiKeys:
     """The keys of a file as it stands now."""
 
     def __init__(self, path: Path) -> None:
-        """Raises ``TrbError``: NOT_FOUND, USAGE with the line, ADMIN_KEY if others can read or change it."""
+        """Raises ``TrbError``: NOT_FOUND, USAGE with the line, and USAGE if others can read or change it."""
         self.path = path
         self._stamp = _stamp(path)
         self._keys = read(path)
@@ -108,7 +108,7 @@ def read(path: Path) -> tuple[Key, ...]:
     if facts.st_mode & others or facts.st_uid not in (0, os.geteuid()):
         does = "change" if not plain else "read or change"
         raise TrbError(
-            Code.ADMIN_KEY,
+            Code.USAGE,
             f"other users may {does} the API keys (mode {facts.st_mode & 0o777:o})",
             where=str(path),
             remedy=f"keep it to yourself: chmod 600 {path}; a file of sha256: lines alone may be read by all",

@@ -6,11 +6,13 @@ text. Counts of tokens, prompts by name and labels need the repository.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from triton_repo_builder import repository
+from triton_repo_builder.base.errors import TrbError
 from triton_repo_builder.repository import pbtxt
 from triton_repo_builder.repository.config import ModelConfig
 from triton_repo_builder.repository.interface import Endpoint
@@ -23,6 +25,9 @@ from triton_repo_builder.run.gateway.triton import Triton
 
 TIMEOUT = 10.0
 """Seconds for each question to the server."""
+RESTRICTED = "restricted"
+"""Triton's word for APIs that need a key (``run/serve/admin_apis.py``)."""
+NOT_READY = "is not ready"
 TOKENIZER = "tokenizer.json"
 LIMIT = "max_length"
 """Parameter of a tokenizer model of trb."""
@@ -37,7 +42,7 @@ class Discovery:
 
     async def catalogue(self, triton: Triton) -> Catalogue:
         """The endpoints that the server has loaded. Raises ``Refusal`` if it does not answer."""
-        configs = await loaded(triton)
+        configs = await loaded(triton, self._models())
         inner = {step.model_name for config in configs.values() for step in config.steps}
         manifest = repository.read_manifest(self.repo) if self.repo is not None else None
         served = {
@@ -50,6 +55,14 @@ class Discovery:
             if config is not None:
                 served[mapped.name] = self._mapped(mapped, self._served(mapped.model, configs, manifest))
         return Catalogue(served.values(), self.map.routing)
+
+    def _models(self) -> tuple[str, ...]:
+        """Names of the repository's models, for a server that keeps its list to itself."""
+        if self.repo is None:
+            return ()
+        with suppress(TrbError, OSError):
+            return tuple(model.name for model in repository.read(self.repo).models)
+        return ()
 
     def _served(self, name: str, configs: Mapping[str, ModelConfig], manifest: Manifest | None) -> Served:
         config = configs[name]
@@ -117,16 +130,24 @@ def renamed(endpoint: Endpoint, mapped: MappedEndpoint) -> Endpoint:
     )
 
 
-async def loaded(triton: Triton) -> dict[str, ModelConfig]:
-    """Configurations of the models that are ready, by name. Raises ``Refusal``."""
-    index = await triton.call("RepositoryIndex", TIMEOUT, ready=True)
-    names = dict.fromkeys(model.name for model in index.models if model.state == "READY")
+async def loaded(triton: Triton, models: Sequence[str] = ()) -> dict[str, ModelConfig]:
+    """Configurations of the models that are ready, by name. Raises ``Refusal``.
+
+    A server whose list of models needs its admin key is asked for each of ``models``.
+    """
+    try:
+        index = await triton.call("RepositoryIndex", TIMEOUT, ready=True)
+        names = dict.fromkeys(model.name for model in index.models if model.state == "READY")
+    except Refusal as refusal:
+        if RESTRICTED not in refusal.message:
+            raise
+        names = dict.fromkeys(models)
     configs = {}
     for name in names:
         try:
             answer = await triton.call("ModelConfig", TIMEOUT, name=name)
         except Refusal as refusal:
-            if refusal.status in (400, 404):  # unloaded meanwhile
+            if refusal.status in (400, 404) or NOT_READY in refusal.message:  # unloaded meanwhile
                 continue
             raise
         configs[name] = ModelConfig(pbtxt.of_message(answer.config))

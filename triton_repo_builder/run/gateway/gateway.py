@@ -20,6 +20,7 @@ from triton_repo_builder.run.gateway.cors import Cors
 from triton_repo_builder.run.gateway.discovery import TIMEOUT, Discovery
 from triton_repo_builder.run.gateway.options import GatewayOptions
 from triton_repo_builder.run.gateway.refusal import Refusal
+from triton_repo_builder.run.gateway.shadow import Copy, Shadow
 from triton_repo_builder.run.gateway.triton import PROGRESS, Answer, Columns, Triton
 
 REFRESH = 10.0
@@ -45,6 +46,7 @@ class Gateway:
         self.cors = Cors(options.origins)
         self.log = Log(options.log_format)
         self.admission = Admission(options)
+        self.shadow = Shadow(options.shadow, triton)
         self.started = time.time()
         self._stale = asyncio.Event()
         self._stamps: dict[Path, int] = {}
@@ -61,6 +63,7 @@ class Gateway:
         """Close the channel."""
         for task in self._tasks:
             task.cancel()
+        await self.shadow.close()
         await self.triton.close()
 
     async def refresh(self) -> None:
@@ -113,7 +116,7 @@ class Gateway:
         begun = time.perf_counter()
         token = PROGRESS.set(ticket.answered)
         try:
-            return await self.triton.infer(
+            answers = await self.triton.infer(
                 served, columns, outputs, timeout=call.timeout, id=call.id, metadata=call.metadata
             )
         except Refusal as error:
@@ -124,4 +127,7 @@ class Gateway:
         finally:
             PROGRESS.reset(token)
             ticket.close()
-            call.inferred += time.perf_counter() - begun
+            seconds = time.perf_counter() - begun
+            call.inferred += seconds
+        self.shadow.offer(Copy(served, columns, outputs, answers, seconds, call.timeout, len(call.body)))
+        return answers

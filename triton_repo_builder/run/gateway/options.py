@@ -5,12 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from triton_repo_builder.base.declaration import Topic, option
-from triton_repo_builder.base.option_values import Choice, FilePath, Number, Off, Real, Text
+from triton_repo_builder.base.declaration import Topic, nested, option
+from triton_repo_builder.base.option_values import Choice, FilePath, Number, Off, Real, Share, Text
 
 MIB = 1 << 20
 FORMATS = ("none", "text", "json")
 """Formats of the log of requests."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShadowOptions:
+    """A second server or version that gets copies of requests."""
+
+    target: str = option(
+        "",
+        Text(),
+        Topic.SERVER,
+        "Send copies of requests to this second server (gRPC address) or version, and compare the answers.",
+        flag="--shadow",
+        metavar="HOST:PORT|VERSION",
+    )
+    share: float = option(
+        0.05, Share(), Topic.SERVER, "With --shadow: share of the requests, 5% or 0.05.", metavar="SHARE"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +58,7 @@ class GatewayOptions:
         flag="--allow-origin",
         metavar="ORIGIN",
     )
+    shadow: ShadowOptions = nested(ShadowOptions)
     timeout: float = option(30.0, Real(0.1), Topic.SERVER, "Seconds for each request.", flag="--deadline")
     most_requests: int = option(
         512, Number(), Topic.SERVER, "Requests under way; more get 429.", flag="--max-requests"

@@ -72,12 +72,12 @@ def build(request: ImageRequest, progress: Progress | None = None) -> Built:
                 _run(client, request, labels, tell)
             except NoPackages as failure:
                 tell(f"pip fails in the container: downloading wheels for Python {failure.python} here")
-                folder = wheels.download(failure.python)
+                folder = wheels.download(failure.python, wheels.pinned(gateway=request.gateway))
                 _run(client, replace(request, wheels=folder, cache=True), labels, tell)
             image = client.images.get(request.tag)
         finally:
             _clean(client, tell)
-    installed.record(request.tag, wheels.pinned())
+    installed.record(request.tag, wheels.pinned(gateway=request.gateway))
     return Built(tag=request.tag, id=image.id, size=int(image.attrs["Size"]))
 
 

@@ -20,6 +20,8 @@ from triton_repo_builder.ship.container_image import wheels
 
 FILES = ("Dockerfile", "assemble.sh", "entrypoint.sh", "healthcheck.py", "requirements.txt")
 MODELS = "models"
+GATEWAY = "gateway"
+"""Folder of the context that is empty without the gateway."""
 PLACEHOLDER = (
     b"The model repository belongs here: mount it, or bake it in with trb image build --repository.\n"
 )
@@ -36,6 +38,8 @@ class ImageRequest:
     wheels: Path | None = None
     """Folder of wheels to install; None: pip downloads them, in the container or else on this machine."""
     cache: bool = True
+    gateway: bool = False
+    """With ``trb gateway`` and what it needs."""
 
 
 def write(request: ImageRequest, sink: IO[bytes]) -> None:
@@ -46,8 +50,12 @@ def write(request: ImageRequest, sink: IO[bytes]) -> None:
         for path in _below(resources.runtime("onnxruntime_backend")):
             _file(tar, f"onnxruntime_backend/{path.name}", path)
         _folder(tar, "wheels")
-        for path in [] if request.wheels is None else wheels.pick(request.wheels):
+        pins = wheels.pinned(gateway=request.gateway)
+        for path in [] if request.wheels is None else wheels.pick(request.wheels, pins):
             _file(tar, f"wheels/{path.name}", path)
+        _folder(tar, GATEWAY)
+        for name, path in _gateway() if request.gateway else ():
+            _file(tar, f"{GATEWAY}/{name}", path)
         _folder(tar, MODELS)
         if request.repository is None:
             _bytes(tar, f"{MODELS}/.gitkeep", PLACEHOLDER)
@@ -62,6 +70,16 @@ def write(request: ImageRequest, sink: IO[bytes]) -> None:
                 _folder(tar, name)
             else:
                 _file(tar, name, entry.path)
+
+
+def _gateway() -> Iterator[tuple[str, Path]]:
+    """The package itself, and the list of what its gateway needs."""
+    yield wheels.GATEWAY, resources.docker() / wheels.GATEWAY
+    for path in sorted(resources.PACKAGE.rglob("*")):
+        name = path.relative_to(resources.PACKAGE)
+        # Data of other commands stays out, that of the gateway's page does not.
+        if path.is_file() and CACHE not in name.parts and (name.suffix == ".py" or "gateway" in name.parts):
+            yield f"{resources.PACKAGE.name}/{name.as_posix()}", path
 
 
 def _below(folder: Path) -> Iterator[Path]:

@@ -12,19 +12,21 @@ PLATFORMS = ("manylinux_2_35_x86_64", "manylinux_2_28_x86_64", "manylinux2014_x8
 """nvidia-pytriton needs the first; pip takes only platforms that it is given."""
 PYTHON = "3.11"
 """Python of the default base image, Debian 12."""
+GATEWAY = "requirements-gateway.txt"
 TIMEOUT = 900.0
 """Seconds for some 150 MB."""
 
 
-def pinned() -> list[str]:
-    """``name==version`` of every package in the image."""
-    lines = (resources.docker() / "requirements.txt").read_text(encoding="utf-8").splitlines()
-    return [line for line in lines if "==" in line]
+def pinned(*, gateway: bool = False) -> list[str]:
+    """``name==version`` of every package in the image, with those of the gateway or without."""
+    names = ("requirements.txt", *([GATEWAY] if gateway else []))
+    texts = [(resources.docker() / name).read_text(encoding="utf-8") for name in names]
+    return [line for text in texts for line in text.splitlines() if "==" in line]
 
 
-def pick(folder: Path) -> list[Path]:
-    """The wheels of requirements.txt; of several for one package pip chooses. Raises ``TrbError``."""
-    paths, missing = _split(folder)
+def pick(folder: Path, pins: list[str]) -> list[Path]:
+    """The wheels of these pins; of several for one package pip chooses. Raises ``TrbError``."""
+    paths, missing = _split(folder, pins)
     if missing:
         raise TrbError(
             Code.NOT_FOUND,
@@ -35,10 +37,10 @@ def pick(folder: Path) -> list[Path]:
     return paths
 
 
-def download(python: str) -> Path:
+def download(python: str, pins: list[str]) -> Path:
     """A folder with the wheels for this Python, from the cache or from pip's index. Raises ``TrbError``."""
     folder = transfer.cache_folder() / "image-wheels" / f"cp{python.replace('.', '')}"
-    missing = _split(folder)[1]
+    missing = _split(folder, pins)[1]
     if not missing:
         return folder
     folder.mkdir(parents=True, exist_ok=True)
@@ -50,7 +52,7 @@ def download(python: str) -> Path:
             raise TrbError(
                 Code.DOWNLOAD_FAILED,
                 f"pip fails in the container and on this machine: {reason.strip().splitlines()[-1]}",
-                remedy=f"where pip reaches an index: {command('wheels', python)}; then --wheels wheels",
+                remedy=f"where pip reaches an index: {command('wheels', python, pins)}; then --wheels wheels",
             ) from None
         for wheel in Path(part).glob("*.whl"):
             wheel.replace(folder / wheel.name)
@@ -69,11 +71,11 @@ def command(folder: Path | str, python: str = PYTHON, packages: list[str] | None
     return " ".join(["pip", *arguments(folder, python), *(packages or pinned())])
 
 
-def _split(folder: Path) -> tuple[list[Path], list[str]]:
+def _split(folder: Path, pins: list[str]) -> tuple[list[Path], list[str]]:
     """Paths of the pinned wheels in a folder, and pins without one."""
     wheels = sorted(folder.glob("*.whl")) if folder.is_dir() else []
     paths, missing = [], []
-    for pin in pinned():
+    for pin in pins:
         name, _, version = pin.partition("==")
         start = f"{name.replace('-', '_')}-{version}-"
         matches = [path for path in wheels if path.name.lower().startswith(start)]

@@ -102,11 +102,11 @@ def test_a_missing_file_is_an_error_at_the_start(tmp_path: Path) -> None:
 def test_plain_keys_that_others_can_read_are_refused_and_hashes_are_not(tmp_path: Path) -> None:
     with pytest.raises(TrbError) as error:
         ApiKeys(file(tmp_path, PLAIN, mode=0o644))
-    assert error.value.code is Code.ADMIN_KEY
+    assert error.value.code is Code.USAGE
     ApiKeys(file(tmp_path, HASH, mode=0o644))
     with pytest.raises(TrbError) as error:
         ApiKeys(file(tmp_path, HASH, mode=0o666))
-    assert error.value.code is Code.ADMIN_KEY
+    assert error.value.code is Code.USAGE
 
 
 def test_a_changed_file_is_read_again_and_a_broken_one_changes_nothing(tmp_path: Path) -> None:

@@ -256,7 +256,7 @@ def test_a_client_that_goes_cancels_the_call() -> None:
 
 def test_a_server_that_has_never_answered_is_no_fault_of_the_request() -> None:
     gate = gateway()
-    gate.read = False
+    gate.read, gate.catalogue = False, Catalogue()
     (answer,) = ask(gate, {"json": {"input": "a"}})
     assert answer.status_code == 503
     assert answer.headers["retry-after"] == "1"

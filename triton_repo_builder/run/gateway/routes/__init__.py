@@ -9,6 +9,7 @@ from triton_repo_builder.run.gateway.routes import (
     openai_moderations,
     operate,
     page,
+    shadow,
     tei,
 )
 
@@ -21,5 +22,6 @@ APIS: tuple[Route, ...] = (
     *tei.ROUTES,
     *huggingface.ROUTES,
     *operate.ROUTES,
+    *shadow.ROUTES,
 )
 ALL = page.Documentation(APIS).routes

@@ -46,6 +46,12 @@ def choose(options: ServeOptions) -> Ports:
     return Ports(**numbers)
 
 
+def one(host: str, kind: str, port: int) -> int:
+    """A port that was free a moment ago, ``port`` itself unless that is 0. Raises ``TrbError``."""
+    with _bind(host, kind, port) as used:
+        return int(used.getsockname()[1])
+
+
 def _check_distinct(requested: dict[str, int]) -> None:
     used: dict[int, str] = {}
     for kind, port in requested.items():

@@ -1,0 +1,114 @@
+"""``trb gateway --shadow`` on a real server: two versions that differ, and a second server."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import statistics
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support import versions_apart
+from tests.support.cli import ARGV, in_folder, own
+from tests.support.serve_repository import until
+from tests.support.servers import free
+from triton_repo_builder.run import serve
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture(scope="module")
+def apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[serve.RunningServer]:
+    """A server whose only endpoint has two versions."""
+    repository = versions_apart.make(tmp_path_factory.mktemp("apart") / "repository")
+    with serve.start(repository, free()) as server:
+        yield server
+
+
+@contextmanager
+def running(tmp: Path, triton: str, *arguments: str) -> Iterator[str]:
+    """The URL of a gateway in a process of its own."""
+    (tmp / "tmp").mkdir(exist_ok=True)
+    out, err = tmp / "stdout", tmp / "stderr"
+    argv = [*ARGV, "gateway", "--url", triton, "--port", "0", "--json", *arguments]
+    with out.open("wb") as stdout, err.open("wb") as stderr:
+        process = subprocess.Popen(argv, stdout=stdout, stderr=stderr, env={**os.environ, **own(tmp)})
+    try:
+        until(lambda: out.read_text().endswith("\n") or process.poll() is not None)
+        assert process.poll() is None, err.read_text()
+        yield str(json.loads(out.read_text())["url"])
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+
+
+def embed(url: str, *texts: str) -> float:
+    """Seconds until the right answer of version 2, which is the newest."""
+    began = time.perf_counter()
+    answer = httpx.post(f"{url}/v1/embeddings", json={"model": "apart", "input": list(texts)}, timeout=30)
+    seconds = time.perf_counter() - began
+    assert [item["embedding"] for item in answer.json()["data"]] == [[1.0, 0.0]] * len(texts)
+    return seconds
+
+
+def entry(url: str, copies: int) -> dict[str, Any]:
+    """The shadow's report about the endpoint, once so many copies were compared."""
+    until(lambda: [e for e in httpx.get(f"{url}/shadow").json()["endpoints"] if e["compared"] >= copies])
+    report: dict[str, Any] = httpx.get(f"{url}/shadow").json()["endpoints"][0]
+    return report
+
+
+def test_the_counts_of_agreement_are_right(apart: serve.RunningServer, tmp_path: Path) -> None:
+    with running(tmp_path, apart.urls.grpc, "--shadow", "1", "--share", "100%") as url:
+        embed(url, "one", "two", "other three")
+        embed(url, "other")
+        embed(url, *["same"] * 9)  # more than max_batch_size: two parts
+        report = entry(url, 3)
+        assert (report["compared"], report["dropped"], report["failed"]) == (3, 0, 0)
+        assert (report["answers"], report["same"]) == (13, 11)
+        assert (report["mean"], report["worst"]) == (pytest.approx(11 / 13), 0.0)
+        assert report["shadow_ms"]["p50"] >= 1000 * versions_apart.SLOW > report["primary_ms"]["p50"]
+        done = in_folder(tmp_path, "gateway", "status", url)
+        assert done.returncode == 0, done.stderr
+        assert "shadow: version 1" in done.stdout and "84.62 %" in done.stdout
+        listed = in_folder(tmp_path, "gateway", "status", url, "--json")
+        assert json.loads(listed.stdout)["endpoints"][0]["same"] == 11
+
+
+def test_answers_take_as_long_as_without_a_shadow(apart: serve.RunningServer, tmp_path: Path) -> None:
+    def median(folder: Path, *arguments: str) -> float:
+        folder.mkdir()
+        with running(folder, apart.urls.grpc, *arguments) as url:
+            embed(url, "warm")
+            return statistics.median(embed(url, f"text {number}") for number in range(60))
+
+    alone = median(tmp_path / "alone")
+    shadowed = median(tmp_path / "shadowed", "--shadow", "1", "--share", "1")
+    assert shadowed < alone + versions_apart.SLOW / 10
+
+
+def test_a_second_server_and_one_that_is_not_there(apart: serve.RunningServer, tmp_path: Path) -> None:
+    with running(tmp_path, apart.urls.grpc, "--shadow", apart.urls.grpc, "--share", "1") as url:
+        embed(url, "one", "other")
+        report = entry(url, 1)
+        assert (report["same"], report["answers"]) == (2, 2)
+    with running(tmp_path, apart.urls.grpc, "--shadow", "127.0.0.1:1", "--share", "1") as url:
+        embed(url, "one")
+        until(lambda: [e for e in httpx.get(f"{url}/shadow").json()["endpoints"] if e["failed"]])
+        assert "not available" in httpx.get(f"{url}/shadow").json()["endpoints"][0]["last_failure"]
+
+
+def test_status_of_a_gateway_without_a_shadow_and_of_none(apart: serve.RunningServer, tmp_path: Path) -> None:
+    with running(tmp_path, apart.urls.grpc) as url:
+        done = in_folder(tmp_path, "gateway", "status", url)
+        assert done.returncode == 0 and "no shadow" in done.stdout
+    assert in_folder(tmp_path, "gateway", "status", url).returncode == 7
+    assert in_folder(tmp_path, "gateway", "status", apart.urls.http).returncode == 7

@@ -1,0 +1,99 @@
+"""``trb gateway`` and ``trb serve --openai``: which options they take, and what status says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.base.option_values import InvalidValue, Share
+from triton_repo_builder.cli import declared, gateway, group
+from triton_repo_builder.cli.serve import ProcessOptions
+from triton_repo_builder.cli.serve_openai import OpenAIOptions
+from triton_repo_builder.run.gateway.options import GatewayOptions, ShadowOptions
+from triton_repo_builder.run.serve import gateway_process
+
+ENTRY = {
+    "endpoint": "minilm",
+    "compared": 1204,
+    "dropped": 3,
+    "failed": 0,
+    "last_failure": None,
+    "agreement": 0.9983,
+    "measure": "cosine",
+    "mean": 0.9987101,
+    "worst": 0.98122,
+    "primary_ms": {"p50": 4.12, "p99": 9.8},
+    "shadow_ms": {"p50": None, "p99": None},
+}
+
+
+@pytest.fixture
+def report(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    document: dict[str, Any] = {"target": "2", "share": 0.05, "endpoints": [ENTRY]}
+    monkeypatch.setattr(gateway, "_report", lambda url, key: document)
+    return document
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    group.main(["gateway", "status", *arguments], prog_name="trb", standalone_mode=False)
+    return capsys.readouterr().out
+
+
+def test_status_is_a_table(report: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    text = said(capsys)
+    assert "shadow: version 2, 5 % of the requests" in text
+    for cell in ("minilm", "1,204", "99.83 %", "0.998710", "0.981220", "4.1, 9.8"):
+        assert cell in text
+    report["endpoints"] = [{**ENTRY, "last_failure": "no answer within 30 s"}]
+    assert "minilm: the last failure: no answer within 30 s" in said(capsys)
+
+
+def test_status_without_a_shadow_or_a_gateway(
+    monkeypatch: pytest.MonkeyPatch, report: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    report["target"] = None
+    assert "--shadow" in said(capsys)
+    monkeypatch.undo()
+    with pytest.raises(TrbError) as error:
+        said(capsys, "http://127.0.0.1:1")
+    assert error.value.code is Code.UNREACHABLE
+
+
+def test_a_share_is_a_percentage_or_a_number() -> None:
+    assert (Share().parse("5%"), Share().parse("0.05"), Share().parse("100%")) == (0.05, 0.05, 1.0)
+    for text in ("%", "five%", "5%%"):
+        with pytest.raises(InvalidValue):
+            Share().parse(text)
+
+
+def test_options_of_a_gateway_need_openai() -> None:
+    keyed = GatewayOptions(keys=Path("/keys"))
+    assert OpenAIOptions(on=True, gateway=keyed).checked().gateway is keyed
+    for options in (OpenAIOptions(gateway=keyed), OpenAIOptions(port=9001)):
+        with pytest.raises(click.UsageError):
+            options.checked()
+
+
+def test_the_options_reach_a_server_in_the_background_and_the_gateway() -> None:
+    shadow = ShadowOptions(target="2", share=0.5)
+    openai = OpenAIOptions(on=True, port=9001, gateway=GatewayOptions(keys=Path("/keys"), shadow=shadow))
+    flags = {"--api-keys=/keys", "--shadow=2", "--share=0.5"}
+    assert {*declared.arguments(openai.gateway)} == flags
+    assert {*declared.arguments(ProcessOptions(openai=openai))} == {"--openai", "--openai-port=9001", *flags}
+
+
+def test_a_missing_package_is_said_before_a_server_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway_process, "PACKAGES", ("orjson", "not_installed_at_all"))
+    with pytest.raises(TrbError) as error:
+        OpenAIOptions(on=True, port=0).prepared("127.0.0.1")
+    assert error.value.code is Code.ENGINE_MISSING and "not_installed_at_all" in error.value.message
+    assert OpenAIOptions(port=0).prepared("127.0.0.1").port == 0
+
+
+def test_a_free_port_is_chosen_before_a_server_starts() -> None:
+    prepared = OpenAIOptions(on=True, port=0).prepared("127.0.0.1")
+    assert prepared.port > 0 and prepared.host == "127.0.0.1"

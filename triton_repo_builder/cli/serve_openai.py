@@ -1,0 +1,72 @@
+"""The gateway that ``trb serve --openai`` runs beside its server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from triton_repo_builder.base.declaration import Topic, changed, nested, option
+from triton_repo_builder.base.option_values import Switch
+from triton_repo_builder.cli import console, declared
+from triton_repo_builder.run.gateway.options import GatewayOptions
+from triton_repo_builder.run.options import PORT
+
+if TYPE_CHECKING:
+    from triton_repo_builder.run.codegen.gateway_calls import Gateway
+    from triton_repo_builder.run.serve import KeptServer
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenAIOptions:
+    """Whether a gateway runs beside the server, and how."""
+
+    on: bool = option(
+        False,
+        Switch(),
+        Topic.GATEWAY,
+        "Also answer OpenAI, Cohere, TEI and Hugging Face clients: runs trb gateway.",
+        flag="--openai",
+    )
+    port: int = option(9000, PORT, Topic.GATEWAY, "0: any free port.", flag="--openai-port")
+    gateway: GatewayOptions = nested(GatewayOptions, Topic.GATEWAY)
+    host: str = "127.0.0.1"
+
+    def checked(self) -> OpenAIOptions:
+        """The options. Raises ``UsageError`` for options of a gateway that does not run."""
+        flags = [flag for flag, _ in changed(self)]
+        if flags and not self.on:
+            raise click.UsageError(f"{flags[0]} is for the gateway: add --openai.")
+        return self
+
+    def prepared(self, host: str) -> OpenAIOptions:
+        """The options with host and port, checked before models are loaded. Raises ``TrbError``."""
+        if not self.on:
+            return self
+        from triton_repo_builder.run.serve import gateway_process
+
+        return replace(self, host=host, port=gateway_process.check(host, self.port))
+
+    @contextmanager
+    def running(self, kept: KeptServer, repo: Path) -> Iterator[Gateway | None]:
+        """The gateway during the ``with`` block, which ends before the server does; None without one."""
+        if not self.on:
+            yield None
+            return
+        from triton_repo_builder.run.codegen.gateway_calls import Gateway
+        from triton_repo_builder.run.serve.gateway_process import GatewayProcess
+
+        arguments = [
+            f"--url={kept.server.urls.grpc}",
+            f"--repo={repo.resolve()}",
+            *declared.arguments(self.gateway),
+        ]
+        process = GatewayProcess(arguments, self.host, self.port, lambda: kept.server.log, console.line)
+        try:
+            yield Gateway(url=process.url, keyed=self.gateway.keys is not None)
+        finally:
+            process.stop()
