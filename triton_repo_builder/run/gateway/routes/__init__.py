@@ -23,5 +23,6 @@ APIS: tuple[Route, ...] = (
     *huggingface.ROUTES,
     *shadow.ROUTES,
     *operate.ROUTES,
+    *shadow.ROUTES,
 )
 ALL = page.Documentation(APIS).routes
