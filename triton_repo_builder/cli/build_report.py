@@ -68,7 +68,9 @@ def _bold(text: str) -> console.Styled:
 
 
 def _plain(value: Any) -> str:
-    """Text of a fact: yes, no, or the first items of a list."""
+    """Text of a fact: yes, no, or the first items of a list or names of a table."""
+    if isinstance(value, dict):
+        value = list(value)
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):

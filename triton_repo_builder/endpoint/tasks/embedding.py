@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -73,9 +74,9 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         described = saved_modules.described(source, pooled=pooled.name if pooled and in_graph else None)
     pooling, layers = options.pooling or described.pooling, described.layers
     normalise = described.normalise if options.normalize is None else options.normalize
-    prompt = prompts.read(source, options)
+    prompt = replace(prompts.read(source, options), pooled=saved_modules.pools_prompt(source))
     if pooled is not None and in_graph:
-        if prompt.text and not saved_modules.pools_prompt(source):
+        if prompt.text and not prompt.pooled:
             raise TrbError(
                 Code.UNSUPPORTED_MODEL,
                 f"include_prompt is false, and output '{pooled.name}' pools the prompt's tokens, too",
@@ -107,9 +108,7 @@ def plan(source: Source, options: BuildOptions) -> TaskPlan:
         )
     size = tokens.dims[-1]
     full = module_layers.width(layers, size * len(pooling.split("+")) if size > 0 else -1)
-    skip = (
-        prompts.tokens(source, prompt.text) if prompt.text and not saved_modules.pools_prompt(source) else 0
-    )
+    skip = prompts.tokens(source, prompt.text) if prompt.text and not prompt.pooled else 0
     keep = _keep(source, options, full)
     left = (
         *saved_modules.left_behind(source, options),
@@ -278,7 +277,6 @@ def _task(
             ("normalize", normalise),
             *((("truncate_dim", keep),) if keep else ()),
             *prompt.facts,
-            *((("include_prompt", False),) if skip else ()),
         ),
     )
 

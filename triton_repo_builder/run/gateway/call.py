@@ -58,6 +58,10 @@ class Call:
     """Name of the endpoint that answers, for logs and metrics."""
     texts: int = 0
     tokens: int = 0
+    rows: int = 0
+    """Rows that Triton was asked for."""
+    inferred: float = 0.0
+    """Seconds that Triton took, waiting included."""
     timeout: float = 30.0
 
     def document(self) -> dict[str, Any]:

@@ -90,7 +90,9 @@ class Discovery:
                     max_length=int(parameters[LIMIT] or 0),
                     prompt=parameters.get("prompt", ""),
                     prompts=facts.get("prompts", {}) if entry else None,
+                    pooled=facts.get("include_prompt", True),
                     normalized=facts.get("normalize") if entry else None,
+                    side=parameters.get("truncation_side", "right"),
                 )
         return TextRules()
 

@@ -4,64 +4,130 @@ from __future__ import annotations
 
 import asyncio
 import time
+import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 
+from triton_repo_builder.run.gateway import metrics
+from triton_repo_builder.run.gateway.access import Log
+from triton_repo_builder.run.gateway.admission import Admission
+from triton_repo_builder.run.gateway.api_keys import ApiKeys
 from triton_repo_builder.run.gateway.call import Call
 from triton_repo_builder.run.gateway.catalogue import Catalogue, Served
-from triton_repo_builder.run.gateway.discovery import Discovery
+from triton_repo_builder.run.gateway.cors import Cors
+from triton_repo_builder.run.gateway.discovery import TIMEOUT, Discovery
 from triton_repo_builder.run.gateway.options import GatewayOptions
 from triton_repo_builder.run.gateway.refusal import Refusal
 from triton_repo_builder.run.gateway.shadow import Copy, Shadow
-from triton_repo_builder.run.gateway.triton import Answer, Columns, Triton
+from triton_repo_builder.run.gateway.triton import PROGRESS, Answer, Columns, Triton
 
 REFRESH = 10.0
 """Seconds between two looks at what the server has loaded."""
+SOON = 1.0
+"""Seconds between two looks at files, and at a server that does not answer."""
 
 
 class Gateway:
     """One process in front of one tritonserver."""
 
     def __init__(self, triton: Triton, discovery: Discovery, options: GatewayOptions) -> None:
+        """Raises ``TrbError`` for a file of API keys that cannot be used."""
         self.triton = triton
         self.discovery = discovery
         self.options = options
         self.catalogue = Catalogue()
+        self.read = False
+        """Whether the server's endpoints have been read."""
+        self.draining = False
+        """Whether the gateway is about to stop."""
+        self.keys = ApiKeys(options.keys) if options.keys is not None else None
+        self.cors = Cors(options.origins)
+        self.log = Log(options.log_format)
+        self.admission = Admission(options)
         self.shadow = Shadow(options.shadow, triton)
         self.started = time.time()
-        self._watch: asyncio.Task[None] | None = None
+        self._stale = asyncio.Event()
+        self._stamps: dict[Path, int] = {}
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Read the endpoints, and go on doing so."""
+        metrics.watch(self.admission)
         self.triton.open()
         await self.refresh()
-        self._watch = asyncio.create_task(self._refresh_often())
+        self._tasks = [asyncio.create_task(each) for each in (self._refresh_often(), self._watch_keys())]
 
     async def stop(self) -> None:
         """Close the channel."""
-        if self._watch is not None:
-            self._watch.cancel()
+        for task in self._tasks:
+            task.cancel()
         await self.shadow.close()
         await self.triton.close()
 
     async def refresh(self) -> None:
-        """Read the endpoints; those of before stay while the server does not answer."""
-        with suppress(Refusal):
-            self.catalogue = await self.discovery.catalogue(self.triton)
+        """Read the endpoints; those of before stay while the server does not answer, or loads them."""
+        try:
+            new = await self.discovery.catalogue(self.triton)
+            ready = (await self.triton.call("ServerReady", TIMEOUT)).ready if self.read else True
+        except Refusal:
+            return
+        served = {one.name: self._with_old_tokenizer(one) for one in new}
+        if not ready:
+            served = {**self.catalogue.by_name, **served}
+        self.catalogue = Catalogue(served.values(), new.routing)
+        self.read = True
+
+    def _with_old_tokenizer(self, served: Served) -> Served:
+        """The endpoint with the tokenizer that is in memory, if its file is the same: reading takes long."""
+        file = served.rules.file
+        stamp = file.stat().st_mtime_ns if file is not None and file.exists() else 0
+        old = self.catalogue.by_name.get(served.name)
+        if file is None or old is None or old.rules != served.rules or self._stamps.get(file) != stamp:
+            if file is not None:
+                self._stamps[file] = stamp
+            return served
+        return replace(served, rules=old.rules)
 
     async def _refresh_often(self) -> None:
         while True:
-            await asyncio.sleep(REFRESH if self.catalogue.by_name else 1)
-            await self.refresh()
+            await asyncio.sleep(SOON)
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._stale.wait(), REFRESH - SOON if self.read else 0.01)
+            self._stale.clear()
+            try:
+                await self.refresh()
+            except Exception:  # a manifest that is being written, say
+                self.log.warning(f"the endpoints stay as they were: {traceback.format_exc(limit=1)}")
+
+    async def _watch_keys(self) -> None:
+        while self.keys is not None:
+            await asyncio.sleep(SOON)
+            self.keys.refresh(self.log.warning)
 
     async def infer(
         self, call: Call, served: Served, columns: Columns, outputs: Sequence[str]
     ) -> list[Answer]:
-        """``Triton.infer`` for a call. Raises ``Refusal``."""
-        began = time.perf_counter()
-        answers = await self.triton.infer(
-            served, columns, outputs, timeout=call.timeout, id=call.id, metadata=call.metadata
-        )
-        seconds = time.perf_counter() - began
+        """``Triton.infer`` for a call, if there is room for it. Raises ``Refusal``."""
+        rows = len(next(iter(columns.values())))
+        ticket = self.admission.ticket(served.name, rows, call.timeout)
+        call.rows += rows
+        begun = time.perf_counter()
+        token = PROGRESS.set(ticket.answered)
+        try:
+            answers = await self.triton.infer(
+                served, columns, outputs, timeout=call.timeout, id=call.id, metadata=call.metadata
+            )
+        except Refusal as error:
+            if error.status == 404:  # unloaded, or not loaded yet: the client's request is right
+                self._stale.set()
+                raise Refusal(503, error.message, code="unavailable", retry_after=1) from None
+            raise
+        finally:
+            PROGRESS.reset(token)
+            ticket.close()
+            seconds = time.perf_counter() - begun
+            call.inferred += seconds
         self.shadow.offer(Copy(served, columns, outputs, answers, seconds, call.timeout, len(call.body)))
         return answers

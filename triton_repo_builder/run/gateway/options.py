@@ -6,7 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from triton_repo_builder.base.declaration import Topic, nested, option
-from triton_repo_builder.base.option_values import FilePath, Number, Off, Real, Share, Text
+from triton_repo_builder.base.option_values import Choice, FilePath, Number, Off, Real, Share, Text
+
+MIB = 1 << 20
+FORMATS = ("none", "text", "json")
+"""Formats of the log of requests."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +53,7 @@ class GatewayOptions:
         "",
         Text(),
         Topic.SERVER,
-        "Origin whose pages may call the gateway (CORS), or *.",
+        "Origin whose pages may call the gateway (CORS), several with commas, or *.",
         default="none",
         flag="--allow-origin",
         metavar="ORIGIN",
@@ -59,10 +63,30 @@ class GatewayOptions:
     most_requests: int = option(
         512, Number(), Topic.SERVER, "Requests under way; more get 429.", flag="--max-requests"
     )
+    most_rows: int = option(
+        20_000,
+        Number(),
+        Topic.SERVER,
+        "Rows (texts, pairs, files) under way; more get 429.",
+        flag="--max-rows",
+    )
     most_items: int = option(
         10_000, Number(), Topic.SERVER, "Items in the list of a request.", flag="--max-items"
     )
     most_bytes: int = option(
         16, Number(1, 1024), Topic.SERVER, "MiB of a request's body.", flag="--max-body", metavar="MIB"
+    )
+    drain: float = option(
+        5.0,
+        Real(0.0, 3600.0),
+        Topic.SERVER,
+        "Seconds after SIGTERM in which /health says 503 and requests are still answered.",
+    )
+    log_format: str = option(
+        "none",
+        Choice(FORMATS),
+        Topic.OUTPUT,
+        "A line on stderr for each request: text or json. Warnings and failures are always written.",
+        metavar="none|text|json",
     )
     page: bool = option(True, Off(), Topic.SERVER, "No page at / to try endpoints by hand.", flag="--no-page")

@@ -39,11 +39,8 @@ Writer = Callable[[Refusal], dict[str, Any]]
 """How an API writes an error."""
 
 OPENAI_TYPES = {
-    400: "invalid_request_error",
-    401: "authentication_error",
     403: "permission_error",
-    404: "not_found_error",
-    429: "rate_limit_error",
+    429: "requests",
 }
 TEI_TYPES = {
     400: "Validation",
@@ -53,6 +50,7 @@ TEI_TYPES = {
     429: "Overloaded",
     503: "Unhealthy",
 }
+TEI_CODES = {"empty": "Empty", "invalid_value": "Validation", "model_not_found": "Validation"}
 
 
 def openai(error: Refusal) -> dict[str, Any]:
@@ -75,7 +73,8 @@ def cohere(error: Refusal) -> dict[str, Any]:
 
 def tei(error: Refusal) -> dict[str, Any]:
     """The error object of text-embeddings-inference (its openapi.json, ``ErrorResponse``)."""
-    return {"error": error.message, "error_type": TEI_TYPES.get(error.status, "Backend")}
+    kind = TEI_CODES.get(error.code) if error.status < 424 else None
+    return {"error": error.message, "error_type": kind or TEI_TYPES.get(error.status, "Backend")}
 
 
 def huggingface(error: Refusal) -> dict[str, Any]:

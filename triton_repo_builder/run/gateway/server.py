@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import ipaddress
+import math
+import resource
+import socket
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
+from triton_repo_builder import repository
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.run.gateway.options import GatewayOptions
 
 EXTRA = "pip install 'triton_repo_builder[gateway]'"
-GRACE = 30
-"""Seconds that requests under way get when the gateway is stopped."""
+PACKAGES = ("orjson", "uvicorn", "uvloop", "httptools", "prometheus_client")
+GRACE = 5
+"""Seconds that requests under way get beyond their deadline when the gateway is stopped."""
+MOST_FILES = 16_384
+OTHER_FILES = 128
+"""Files besides the clients' connections."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,26 +39,50 @@ class Listening:
 def run(where: Listening, options: GatewayOptions, ready: Callable[[str], None]) -> None:
     """Answer requests until SIGTERM or SIGINT. ``ready`` gets the gateway's URL.
 
-    Raises ``TrbError``: ENGINE_MISSING without the packages, PORT_BUSY, USAGE of the map.
+    Raises ``TrbError``: ENGINE_MISSING without the packages, PORT_BUSY, USAGE of the map or of the API keys.
     """
-    try:
-        import orjson  # noqa: F401
-        import uvicorn
-        import uvloop  # noqa: F401
-    except ImportError as missing:
-        raise TrbError(
-            Code.ENGINE_MISSING, f"the gateway needs the package {missing.name}", remedy=EXTRA
-        ) from None
-    import socket
+    for name in PACKAGES:
+        if find_spec(name) is None:
+            raise TrbError(Code.ENGINE_MISSING, f"the gateway needs the package {name}", remedy=EXTRA)
+    import uvicorn
 
     from triton_repo_builder.run.gateway import mapping, routes
     from triton_repo_builder.run.gateway.app import App
     from triton_repo_builder.run.gateway.discovery import Discovery
     from triton_repo_builder.run.gateway.gateway import Gateway
+    from triton_repo_builder.run.gateway.http_server import IDLE_SECONDS, Connection, Server
     from triton_repo_builder.run.gateway.triton import Triton
 
     paths = frozenset(route.path for route in routes.ALL)
     discovery = Discovery(repo=where.repo, map=mapping.read(options.map, paths))
+    gateway = Gateway(Triton(where.triton), discovery, options)
+    if where.repo is not None:
+        repository.read_manifest(where.repo)  # a damaged one is an error here, and a warning later
+    listener, url = listening(where)
+    if gateway.keys is None and not is_loopback(where.host):
+        gateway.log.warning(f"everybody who reaches {url} can use it: --api-keys FILE asks for a key")
+    Connection.seconds = options.timeout
+    Connection.most = most_connections()
+    config = uvicorn.Config(
+        App(gateway),
+        loop="uvloop",
+        http=Connection,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        backlog=1024,
+        timeout_keep_alive=IDLE_SECONDS,
+        timeout_graceful_shutdown=math.ceil(options.timeout) + GRACE,
+    )
+    Server(config, gateway, listener, lambda: ready(url)).run(sockets=[listener])
+
+
+def listening(where: Listening) -> tuple[socket.socket, str]:
+    """The listening socket and its URL. Raises ``TrbError`` PORT_BUSY."""
     listener = socket.socket(socket.AF_INET6 if ":" in where.host else socket.AF_INET)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -59,23 +94,21 @@ def run(where: Listening, options: GatewayOptions, ready: Callable[[str], None])
             remedy="choose another port; 0 is any free one",
         ) from None
     host = f"[{where.host}]" if ":" in where.host else where.host
-    url = f"http://{host}:{listener.getsockname()[1]}"
+    return listener, f"http://{host}:{listener.getsockname()[1]}"
 
-    class Server(uvicorn.Server):
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            if not self.should_exit:
-                ready(url)
 
-    config = uvicorn.Config(
-        App(Gateway(Triton(where.triton), discovery, options)),
-        loop="uvloop",
-        http="httptools",
-        ws="none",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        date_header=False,
-        timeout_graceful_shutdown=GRACE,
-    )
-    Server(config).run(sockets=[listener])
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def most_connections() -> int:
+    """Connections that the limit of open files allows, which is raised as far as it goes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, MOST_FILES), hard))
+        soft = min(hard, MOST_FILES)
+    return max(64, soft - OTHER_FILES)

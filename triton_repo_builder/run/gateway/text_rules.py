@@ -26,8 +26,12 @@ class TextRules:
     """What the served tokenizer itself puts before every text."""
     prompts: Mapping[str, str] | None = None
     """The model's own prompts by name; None: unknown."""
+    pooled: bool = True
+    """Whether the tokens of a prompt count in the embedding (``include_prompt``)."""
     normalized: bool | None = None
     """Whether embeddings have length 1; None: unknown."""
+    side: str = "right"
+    """The end of a long text that is cut off: ``right`` or ``left``."""
 
     @cached_property
     def tokenizer(self) -> Any:
@@ -98,4 +102,12 @@ class TextRules:
                 f"the endpoint puts its own prompt {self.prompt!r} before every text: '{name}' would be next",
                 field,
             )
-        return texts if self.prompt else [text + each for each in texts]
+        if self.prompt or not text:
+            return texts
+        if not self.pooled:
+            raise invalid(
+                f"the prompt '{name}' must not be pooled (include_prompt is false), and a prompt that comes "
+                f"with the text is: build an endpoint with --prompt {name}",
+                field,
+            )
+        return [text + each for each in texts]

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ Columns = Mapping[str, Sequence[bytes] | Sequence[Sequence[bytes]]]
 Answer = dict[str, Array]
 Metadata = tuple[tuple[str, str], ...]
 
+PROGRESS: ContextVar[Callable[[int], None] | None] = ContextVar("progress", default=None)
+"""Called with the rows of each part that was answered, in the context of ``Triton.infer``."""
 UNDER_WAY = 4
 """Parts of one request that wait at Triton at a time: enough to fill batches, few enough to be fair."""
 OPTIONS = (
@@ -145,6 +148,8 @@ class Triton:
             response = await self._infer(request, timeout=timeout, metadata=metadata or None)
         except self._error as error:
             raise self.refusal(error, timeout) from None
+        if progress := PROGRESS.get():
+            progress(len(next(iter(columns.values()))))
         arrays = {
             tensor.name: from_raw(tensor.datatype, tensor.shape, raw)
             for tensor, raw in zip(response.outputs, response.raw_output_contents, strict=True)

@@ -52,6 +52,30 @@ def test_which_prompt(default: str | None, asked: str | None, text: str, tmp_pat
         assert found.notes == (f"prompt {text!r} goes before every text",)
 
 
+@pytest.mark.parametrize(
+    ("saved", "asked", "include", "facts"),
+    [
+        ({}, None, True, {}),
+        ({"prompts": {}}, None, True, {}),
+        (SAVED, None, True, {"prompts": SAVED["prompts"]}),
+        (SAVED, "", True, {"prompts": SAVED["prompts"]}),
+        (SAVED, "query", True, {"prompt": "hello ", "prompts": SAVED["prompts"]}),
+        (SAVED, "x: ", True, {"prompt": "x: ", "prompts": SAVED["prompts"]}),
+        (SAVED, None, False, {"prompts": SAVED["prompts"], "include_prompt": False}),
+        ({"prompts": {"query": None}}, None, True, {"prompts": {"query": ""}}),
+        ({"prompts": {"query": ""}}, None, False, {"prompts": {"query": ""}}),
+        ({}, "x: ", False, {"prompt": "x: ", "include_prompt": False}),
+    ],
+)
+def test_prompts_by_name_in_the_manifest(
+    saved: Any, asked: str | None, include: bool, facts: dict[str, Any], tmp_path: Path
+) -> None:
+    folder = folder_of(tmp_path, saved, include=include)
+    options = BuildOptions(model=folder, prompt=asked, normalize=False)
+    every = dict(embedding.plan(reader.read_source(folder), options).facts)
+    assert {key: value for key, value in every.items() if key.endswith(("prompt", "prompts"))} == facts
+
+
 @pytest.mark.parametrize("default", ["query", None])
 def test_a_prompt_of_a_megabyte(default: str | None, tmp_path: Path) -> None:
     saved = {"prompts": {"query": "x " * 500_000, "short": "y"}, "default_prompt_name": default}

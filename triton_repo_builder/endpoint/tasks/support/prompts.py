@@ -7,7 +7,7 @@ Its config_sentence_transformers.json lists ``prompts`` by name; ``default_promp
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from triton_repo_builder.base.errors import Code, TrbError
@@ -35,6 +35,10 @@ class Prompt:
 
     text: str = ""
     notes: tuple[str, ...] = ()
+    by_name: Mapping[str, str] = field(default_factory=dict)
+    """All prompts of the file, for clients that choose one for each request."""
+    pooled: bool = True
+    """Whether the prompt's tokens count in the embedding (``include_prompt``)."""
 
     @property
     def encoding(self) -> Encoding:
@@ -44,7 +48,10 @@ class Prompt:
     @property
     def facts(self) -> tuple[tuple[str, Any], ...]:
         """Facts for the manifest."""
-        return (("prompt", self.text),) if self.text else ()
+        text = (("prompt", self.text),) if self.text else ()
+        by_name = (("prompts", dict(self.by_name)),) if self.by_name else ()
+        some_text = self.text or any(self.by_name.values())
+        return (*text, *by_name, *((("include_prompt", False),) if some_text and not self.pooled else ()))
 
     def encode(self, library: Any, example: Example, limit: int | None) -> list[Encoded]:
         """One row as sentence-transformers makes it: prompt and text are one text."""
@@ -59,7 +66,7 @@ def read(source: Source, options: BuildOptions) -> Prompt:
     _check_length(source, listed, option)
     if option is not None:
         if option in listed:
-            return Prompt(text=listed[option], notes=_note(listed[option]))
+            return Prompt(text=listed[option], notes=_note(listed[option]), by_name=listed)
         if option.replace("_", "").replace("-", "").isalnum():
             names = (
                 f"use one of {some([f'{name:.60}' for name in listed])}"
@@ -71,12 +78,12 @@ def read(source: Source, options: BuildOptions) -> Prompt:
                 f"{FILE} lists no prompt '{option}'" if saved else f"'{option}' is a name, and {NOT_FOUND}",
                 f"{names}; or give the text, which has a space or a colon: --prompt '{option}: '",
             )
-        return Prompt(text=option, notes=_note(option))
+        return Prompt(text=option, notes=_note(option), by_name=listed)
     default = _default(source, saved)
     if default is None:
         named = some([f"{name:.60}" for name, text in listed.items() if text])
         note = f"the prompts {named} of {FILE} are not used: none is the default, --prompt NAME takes one"
-        return Prompt(notes=(note,) if named else ())
+        return Prompt(notes=(note,) if named else (), by_name=listed)
     if default not in listed:
         raise TrbError(
             Code.TASK_UNCLEAR,
@@ -84,7 +91,7 @@ def read(source: Source, options: BuildOptions) -> Prompt:
             where=str(source.folder / FILE),
             remedy="correct the file, or give --prompt (--prompt '' for none)",
         )
-    return Prompt(text=listed[default], notes=_note(listed[default]))
+    return Prompt(text=listed[default], notes=_note(listed[default]), by_name=listed)
 
 
 def refuse(source: Source, task: str) -> None:

@@ -1,6 +1,25 @@
 """The routes of all APIs: one module for each owner of a schema."""
 
 from triton_repo_builder.run.gateway.call import Route
-from triton_repo_builder.run.gateway.routes import openai, shadow
+from triton_repo_builder.run.gateway.routes import (
+    cohere,
+    huggingface,
+    openai,
+    openai_audio,
+    openai_moderations,
+    operate,
+    shadow,
+    tei,
+)
 
-ALL: tuple[Route, ...] = (*openai.ROUTES, *shadow.ROUTES)
+ALL: tuple[Route, ...] = (
+    *openai.ROUTES,
+    *openai_moderations.ROUTES,
+    *openai_audio.ROUTES,
+    *cohere.ROUTES,
+    cohere.either(tei.rerank),
+    *tei.ROUTES,
+    *huggingface.ROUTES,
+    *operate.ROUTES,
+    *shadow.ROUTES,
+)

@@ -1,42 +1,57 @@
-"""OpenAI's API: embeddings and models.
+"""OpenAI's API: embeddings, moderations and models; and vLLM's classification, which is written as they are.
 
 https://platform.openai.com/docs/api-reference/embeddings
+https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html
 """
 
 from __future__ import annotations
 
-import base64
+import time
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from triton_repo_builder.run.gateway import recognition
-from triton_repo_builder.run.gateway.call import Call, Reply, Route, check_count, encoded, reply, texts, whole
+from triton_repo_builder.run.gateway import embedding_fields, recognition
+from triton_repo_builder.run.gateway.call import (
+    Call,
+    Reply,
+    Route,
+    check_count,
+    encoded,
+    flag,
+    reply,
+    texts,
+    whole,
+)
 from triton_repo_builder.run.gateway.catalogue import Served
 from triton_repo_builder.run.gateway.refusal import Refusal, invalid
 from triton_repo_builder.run.gateway.triton import joined
 
 FORMATS = ("float", "base64")
+OPENAI = frozenset({"model", "input", "encoding_format", "dimensions", "user"})
+ENCODINGS = ("encoding_format", "embedding_type", "encoding_type")
+"""OpenAI's field, Jina's, and Jina's as LlamaIndex writes it."""
+PROMPTS = ("task", "input_type", "prompt_name")
+"""Jina's field, NVIDIA's, and that of sentence-transformers and TEI."""
+EMBEDDINGS = frozenset({*OPENAI, *ENCODINGS, *PROMPTS, "normalized", "truncate", "late_chunking"})
+CLASSIFY = frozenset({"model", "input", "user"})
 
 
 async def embeddings(call: Call) -> Reply:
     """``POST /v1/embeddings``."""
     document = call.document()
     served = call.find(document.get("model"), recognition.EMBEDDING)
-    listed = _inputs(document.get("input"), served, call.gateway.options.most_items)
-    written = document.get("encoding_format") or "float"
-    if written not in FORMATS:
-        raise invalid(f"`encoding_format` must be one of {', '.join(FORMATS)}", "encoding_format")
-    dimensions = whole(document, "dimensions")
-    answers, used = await call.counted(served, {"TEXT": encoded(listed, "input")}, ("embedding",), listed)
-    vectors = joined(answers, "embedding")
-    if dimensions is not None and dimensions != vectors.shape[1]:
-        raise invalid(
-            f"the model '{served.name}' has {vectors.shape[1]} dimensions: leave `dimensions` out, or "
-            "build an endpoint of so many",
-            "dimensions",
-        )
-    numbers: Any = (
-        [base64.b64encode(row.tobytes()).decode() for row in vectors] if written == "base64" else vectors
+    check_fields(document, EMBEDDINGS)
+    check_user(document)
+    embedding_fields.check_dimensions(served, whole(document, "dimensions"), "dimensions")
+    written = _encoding(document)
+    listed: Sequence[str] = _inputs(document.get("input"), served, call.gateway.options.most_items)
+    if not OPENAI.issuperset(document):
+        listed = await _extras(call, served, document, listed)
+    answers, used = await call.counted(
+        served, {"TEXT": encoded(listed, "input")}, (embedding_fields.OUTPUT,), listed
     )
+    vectors = joined(answers, embedding_fields.OUTPUT).reshape(len(listed), -1)
+    numbers: Any = embedding_fields.as_base64(vectors) if written == "base64" else vectors
     return reply(
         {
             "object": "list",
@@ -49,19 +64,98 @@ async def embeddings(call: Call) -> Reply:
     )
 
 
+def check_fields(document: Collection[str], fields: Collection[str]) -> None:
+    """Raises ``Refusal`` for a field that nothing here reads, as OpenAI does."""
+    for name in document:
+        if name not in fields:
+            raise Refusal(
+                400, f"Unknown parameter: '{name:.60}'.", field=f"{name:.60}", code="unknown_parameter"
+            )
+
+
+def check_user(document: dict[str, Any]) -> None:
+    """Raises ``Refusal`` if ``user`` is not a string; it is not stored."""
+    if not isinstance(document.get("user"), str | None):
+        raise invalid("`user` must be a string", "user")
+
+
+def _encoding(document: dict[str, Any]) -> str:
+    """``float`` or ``base64``. Raises ``Refusal``."""
+    for name in ENCODINGS:
+        value = document.get(name)
+        if isinstance(value, list) and len(value) == 1 and name != ENCODINGS[0]:
+            value = value[0]
+        if value is not None:
+            if value not in FORMATS:
+                raise invalid(f"`{name}` must be one of {', '.join(FORMATS)}", name)
+            return str(value)
+    return FORMATS[0]
+
+
+async def _extras(
+    call: Call, served: Served, document: dict[str, Any], listed: Sequence[str]
+) -> Sequence[str]:
+    """The texts after the fields that others add to OpenAI's. Raises ``Refusal``."""
+    embedding_fields.check_normalized(served, flag(document, "normalized"), "normalized")
+    if flag(document, "late_chunking"):
+        raise invalid("`late_chunking`: an endpoint embeds each text by itself", "late_chunking")
+    for name in PROMPTS:
+        if document.get(name) is not None:
+            listed = embedding_fields.prompted(served, listed, document[name], name)
+            break
+    cut = document.get("truncate")
+    if cut is not None:
+        cut = {True: "END", False: "NONE"}[cut] if isinstance(cut, bool) else cut
+        await embedding_fields.check_cut(call, served, listed, cut, "truncate")
+    return listed
+
+
 def _inputs(value: object, served: Served, most: int) -> list[str]:
     """The texts of ``input``: a text, texts, token ids, or lists of token ids."""
     if isinstance(value, list) and value and isinstance(value[0], int):
         value = [value]
     if isinstance(value, list) and value and all(isinstance(row, list) for row in value):
         check_count(len(value), "input", most)
+        if not all(value):
+            raise invalid("`input` has an empty list of token ids", "input")
         return served.rules.texts_of_ids(value, "input")
     return texts(value, "input", most)
 
 
+async def classify(call: Call) -> Reply:
+    """``POST /v1/classify``."""
+    document = call.document()
+    served = call.find(document.get("model"), recognition.CLASSIFICATION)
+    check_fields(document, CLASSIFY)
+    check_user(document)
+    listed = _inputs(document.get("input"), served, call.gateway.options.most_items)
+    columns = {"TEXT": encoded(listed, "input")}
+    answers, used = await call.counted(served, columns, ("label", "scores"), listed)
+    labels = joined(answers, "label").reshape(-1).tolist()
+    scores = joined(answers, "scores").reshape(len(listed), -1)
+    return reply(
+        {
+            "id": f"classify-{call.id}",
+            "object": "list",
+            "created": int(time.time()),
+            "model": served.name,
+            "data": [
+                {"index": index, "label": label.decode(), "probs": row, "num_classes": len(row)}
+                for index, (label, row) in enumerate(zip(labels, scores, strict=True))
+            ],
+            "usage": {
+                "prompt_tokens": used,
+                "total_tokens": used,
+                "completion_tokens": 0,
+                "prompt_tokens_details": None,
+            },
+        }
+    )
+
+
 async def models(call: Call) -> Reply:
     """``GET /v1/models``."""
-    return reply({"object": "list", "data": [_model(call, one) for one in call.gateway.catalogue]})
+    return reply({"object": "list", "data": [_model(call, served) for served in call.gateway.catalogue]})
 
 
 async def model(call: Call) -> Reply:
@@ -91,6 +185,14 @@ ROUTES = (
         api="openai",
         tasks=(recognition.EMBEDDING,),
         summary="Embeddings of texts",
+        request={"model": "MODEL", "input": ["first text", "second text"]},
+    ),
+    Route(
+        path="/v1/classify",
+        handler=classify,
+        api="openai",
+        tasks=(recognition.CLASSIFICATION,),
+        summary="Labels of texts (vLLM's schema)",
         request={"model": "MODEL", "input": ["first text", "second text"]},
     ),
     Route(path="/v1/models", handler=models, api="openai", method="GET", summary="The endpoints"),
