@@ -23,6 +23,5 @@ APIS: tuple[Route, ...] = (
     *huggingface.ROUTES,
     *shadow.ROUTES,
     *operate.ROUTES,
-    *shadow.ROUTES,
 )
 ALL = page.Documentation(APIS).routes
