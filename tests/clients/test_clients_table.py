@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from conftest import ROOT
@@ -58,7 +58,12 @@ def imported() -> dict[str, object]:
     return names
 
 
-@pytest.mark.parametrize("row", rows(), ids=lambda row: f"{row.route}-{row.client}")
+def case(row: Row) -> Any:
+    marks = pytest.mark.asks_the_hub if row.client == "litellm (TEI)" else ()
+    return pytest.param(row, id=f"{row.route}-{row.client}", marks=marks)
+
+
+@pytest.mark.parametrize("row", map(case, rows()))
 def test_the_call_works(
     row: Row,
     recorder: Recorder,

@@ -11,7 +11,8 @@ import pytest
 from kserve import Server
 from texts import MANY, QUERY, TEXTS, wav
 
-litellm.disable_hf_tokenizer_download = True  # it would ask the hub for a tokenizer of that name
+HUB = pytest.mark.asks_the_hub
+"""For the provider huggingface: litellm looks for the model's length and tokenizer there."""
 
 
 def numbers(answer: Any) -> np.ndarray:
@@ -28,6 +29,7 @@ def test_embedding(url: str, server: Server, provider: str) -> None:
     assert np.array_equal(numbers(answer), server.vectors("minilm", MANY))
 
 
+@HUB
 def test_embedding_of_tei(url: str, server: Server) -> None:
     """``input_type`` keeps litellm from asking the hub which task the model has."""
     answer = litellm.embedding(
@@ -43,7 +45,7 @@ def test_embedding_of_tei(url: str, server: Server) -> None:
         ("cohere/rerank", "/v2/rerank"),
         ("jina_ai/rerank", "/v1/rerank"),
         ("hosted_vllm/rerank", "/v1/rerank"),
-        ("huggingface/rerank", ""),
+        pytest.param("huggingface/rerank", "", marks=HUB),
     ],
 )
 def test_rerank(url: str, server: Server, model: str, path: str) -> None:

@@ -182,6 +182,16 @@ def test_entities_are_marked_where_they_are_though_emoji_are_before_them(tab: Br
     assert marks == [text[span["start"] : span["end"]] for span in spans]
 
 
+def test_classifier_takes_a_pair(tab: Browser, url: str) -> None:
+    name = choose(tab, "text-classification")
+    single = send(tab)
+    write(tab, "pair", "another text")
+    answer = send(tab)
+    text = tab.js("$('field-text').value")
+    assert answer == posted(url + "/predict", {"model": name, "inputs": [[text, "another text"]]})
+    assert answer != single
+
+
 def test_image_can_be_dropped(tab: Browser) -> None:
     name = name_of(tab, "image-classification")
     tab.js(f"$('endpoint').value = {name!r}; choose()")

@@ -231,7 +231,7 @@ def test_name_of_an_endpoint_is_text_in_the_docs() -> None:
 def test_page_gets_the_endpoints_with_task_limit_and_mask() -> None:
     assert json.loads(answer(page.endpoints, GATEWAY, "/try").body) == {
         "endpoints": [
-            {"name": "minilm", "task": "embedding", "max_length": 128, "mask": None},
-            {"name": "mask", "task": "fill-mask", "max_length": 128, "mask": "<mask>"},
+            {"name": "minilm", "task": "embedding", "max_length": 128, "mask": None, "pairs": False},
+            {"name": "mask", "task": "fill-mask", "max_length": 128, "mask": "<mask>", "pairs": False},
         ]
     }

@@ -12,11 +12,10 @@ from typing import Any
 
 import orjson
 
-from triton_repo_builder.base import templates
 from triton_repo_builder.run.gateway import openapi
 from triton_repo_builder.run.gateway.call import JSON, Call, Reply, Route, reply
 from triton_repo_builder.run.gateway.catalogue import Served
-from triton_repo_builder.run.gateway.examples import examples
+from triton_repo_builder.run.gateway.docs_page import DocsPage
 from triton_repo_builder.run.gateway.refusal import Headers, Refusal
 
 PAGE = Path(__file__).resolve().parents[1] / "page" / "index.html"
@@ -28,6 +27,8 @@ POLICY = (
 """Content-Security-Policy: only the file's own script and style, and requests to the gateway."""
 HOST = re.compile(rb"[A-Za-z0-9._-]+(:\d+)?|\[[0-9A-Fa-f:.]+\](:\d+)?")
 LOCAL = "localhost:9000"
+PAIR = "TEXT_PAIR"
+"""Input of a classifier that takes pairs as well."""
 
 
 async def page(call: Call) -> Reply:
@@ -55,6 +56,7 @@ def _shown(served: Served) -> dict[str, Any]:
         "task": served.task,
         "max_length": served.rules.max_length or None,
         "mask": served.facts.get("mask"),
+        "pairs": PAIR in served.endpoint.optional,
     }
 
 
@@ -119,23 +121,10 @@ class Documentation:
         """Without the routes that only the page calls, which have no summary."""
 
     async def docs(self, call: Call) -> Reply:
-        """``GET /docs``. With API keys it names no endpoint: a browser cannot send a key for a page."""
-        gateway = call.gateway
-        keyed = gateway.options.keys is not None
-        shown = [
-            (openapi.template(route), route, examples(route, gateway.catalogue, named=not keyed))
-            for route in self.described
-        ]
-        text = templates.render(
-            "gateway_docs.html.jinja",
-            apis=[
-                (title, [each for each in shown if each[1].api == api]) for api, title in openapi.APIS.items()
-            ],
-            address=address(call),
-            keyed=keyed,
-            page=gateway.options.page,
-        )
-        body = text.encode()
+        """``GET /docs``."""
+        options = call.gateway.options
+        shown = DocsPage(address=address(call), keyed=options.keys is not None, page=options.page)
+        body = shown.render(self.described, call.gateway.catalogue).encode()
         return tagged(call, body, HTML, guarded(body))
 
     async def description(self, call: Call) -> Reply:
