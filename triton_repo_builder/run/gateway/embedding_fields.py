@@ -29,7 +29,7 @@ PROMPTS: Mapping[str, tuple[str, ...]] = {
     "classification": ("classification",),
     "clustering": ("clustering", "separation"),
 }
-"""Purpose → names that models give the prompt for it, in lower case: those of sentence-transformers first."""
+"""Purpose → names that models give the prompt for it, in lower case, sentence-transformers' first."""
 PURPOSES = {
     **{name: purpose for purpose, names in PROMPTS.items() for name in names},
     "search": QUERY,

@@ -28,7 +28,7 @@ def rules(
     repository = root / "repository"
     tiny.put(folder, repository, name="tiny", instances=1, **build)
 
-    async def loaded(triton: Any) -> dict[str, ModelConfig]:
+    async def loaded(triton: Any, models: Any) -> dict[str, ModelConfig]:
         files = repository.glob("*/config.pbtxt")
         return {file.parent.name: ModelConfig(pbtxt.parse(file.read_text())) for file in files}
 

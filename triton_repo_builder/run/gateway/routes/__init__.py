@@ -21,7 +21,7 @@ APIS: tuple[Route, ...] = (
     cohere.either(tei.rerank),
     *tei.ROUTES,
     *huggingface.ROUTES,
-    *operate.ROUTES,
     *shadow.ROUTES,
+    *operate.ROUTES,
 )
 ALL = page.Documentation(APIS).routes

@@ -29,9 +29,9 @@ from triton_repo_builder.run.gateway.triton import joined
 FORMATS = ("float", "base64")
 OPENAI = frozenset({"model", "input", "encoding_format", "dimensions", "user"})
 ENCODINGS = ("encoding_format", "embedding_type", "encoding_type")
-"""OpenAI's field, Jina's, and Jina's as LlamaIndex writes it."""
+"""Fields of OpenAI, Jina, and Jina by LlamaIndex."""
 PROMPTS = ("task", "input_type", "prompt_name")
-"""Jina's field, NVIDIA's, and that of sentence-transformers and TEI."""
+"""Fields of Jina, NVIDIA, and sentence-transformers with TEI."""
 EMBEDDINGS = frozenset({*OPENAI, *ENCODINGS, *PROMPTS, "normalized", "truncate", "late_chunking"})
 CLASSIFY = frozenset({"model", "input", "user"})
 
