@@ -13,6 +13,7 @@ from triton_repo_builder.base.option_values import InvalidValue, Share
 from triton_repo_builder.cli import declared, gateway, group
 from triton_repo_builder.cli.serve import ProcessOptions
 from triton_repo_builder.cli.serve_openai import OpenAIOptions
+from triton_repo_builder.run.client import Answer, HttpClient
 from triton_repo_builder.run.gateway.options import GatewayOptions, ShadowOptions
 from triton_repo_builder.run.serve import gateway_process
 
@@ -61,6 +62,36 @@ def test_status_without_a_shadow_or_a_gateway(
     with pytest.raises(TrbError) as error:
         said(capsys, "http://127.0.0.1:1")
     assert error.value.code is Code.UNREACHABLE
+
+
+@pytest.mark.parametrize(("status", "words"), [(401, "API key"), (404, "status 404")])
+def test_status_of_a_gateway_that_refuses(monkeypatch: pytest.MonkeyPatch, status: int, words: str) -> None:
+    sent: list[Any] = []
+
+    def send(client: HttpClient, method: str, path: str, body: Any) -> Answer:
+        sent.append(body.headers)
+        return Answer(status=status, headers={}, data=b"{}")
+
+    monkeypatch.setattr(HttpClient, "send", send)
+    with pytest.raises(TrbError) as error:
+        gateway._report("http://127.0.0.1:9000", None)
+    assert words in error.value.message and sent == [{}]
+
+
+def test_status_sends_the_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("0123456789abcdef owner\n")
+
+    def send(client: HttpClient, method: str, path: str, body: Any) -> Answer:
+        assert (method, path) == ("GET", "/shadow")
+        assert body.headers == {"Authorization": "Bearer 0123456789abcdef"}
+        return Answer(status=200, headers={}, data=b'{"target": null, "endpoints": []}')
+
+    monkeypatch.setattr(HttpClient, "send", send)
+    assert gateway._report("http://127.0.0.1:9000", key)["endpoints"] == []
+    with pytest.raises(TrbError) as error:
+        gateway._report("http://127.0.0.1:9000", tmp_path / "none")
+    assert error.value.code is Code.NOT_FOUND
 
 
 def test_a_share_is_a_percentage_or_a_number() -> None:

@@ -176,7 +176,7 @@ class GatewayProcess:
         flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         # A full disk, or a log that is gone: the gateway goes on.
         with suppress(OSError), os.fdopen(os.open(self._log(), flags), "ab") as sink:
-            sink.write(b"".join(header + line + b"\n" for line in lines))
+            sink.write(b"".join(header + line + b"\n" for line in lines if line))
 
 
 def _document(text: str) -> dict[str, object]:
