@@ -130,6 +130,7 @@ def test_behind_an_admin_key_and_beyond_loopback(tmp_path: Path, repository: Pat
     """The list of models needs a key that only trb has; the gateway asks for each model of the repository."""
     keys = tmp_path / "keys"
     keys.write_text("0123456789abcdef owner\n")
+    keys.chmod(0o600)
     arguments = ("--openai", PORT, "--json", "--host=0.0.0.0", f"--api-keys={keys}")
     with serve(tmp_path, repository, *arguments) as running:
         url = running.ready()["urls"]["openai"]
