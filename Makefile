@@ -2,10 +2,11 @@
 PYTHON ?= python3
 VENV := .venv
 EXPORT := .venv-export
+CLIENTS := .venv-clients
 PIP_FLAGS := --quiet --disable-pip-version-check
 export HF_HUB_OFFLINE := 1
 
-.PHONY: demo test test-docker test-all models faults fuzz lint clean conformance
+.PHONY: demo test test-docker test-all test-clients models faults fuzz lint clean conformance
 
 demo: $(VENV)/.demo
 	@$(VENV)/bin/trb demo
@@ -19,6 +20,10 @@ test: $(VENV)/.dev
 # Needs what .ci/docker installs and starts. One at a time: each test looks for what it left in the daemon.
 test-docker: $(VENV)/.dev
 	$(VENV)/bin/pytest -m docker
+
+# Unmodified clients from PyPI and npm against a gateway of trb. ONLY="-k langchain": some of them.
+test-clients: $(VENV)/.dev $(CLIENTS)/.ready
+	TRB_PYTHON=$(CURDIR)/$(VENV)/bin/python $(CLIENTS)/bin/pytest -c tests/clients/pytest.ini tests/clients $(ONLY)
 
 test-all: $(VENV)/.dev $(EXPORT)/.ready
 	$(VENV)/bin/pytest $(PARALLEL) -m "not docker"
@@ -91,7 +96,7 @@ lint: $(VENV)/.dev
 	$(VENV)/bin/mypy
 
 clean:
-	rm -rf $(VENV) $(EXPORT) .venv-peers .cache .demo dist build
+	rm -rf $(VENV) $(EXPORT) $(CLIENTS) .venv-peers .cache .demo dist build
 
 $(VENV)/bin/python:
 	@echo "making $(VENV) (once)"
@@ -119,6 +124,16 @@ $(EXPORT)/.ready: constraints-export.txt
 	@echo "making .venv-peers with infinity and fastembed, for benchmarks/peers.py (once, some minutes)"
 	@$(PYTHON) -m venv .venv-peers
 	@.venv-peers/bin/pip install $(PIP_FLAGS) -r constraints-peers.txt
+	@touch $@
+
+# Its own environment: the clients that tests/clients runs (openai, litellm, LangChain, LlamaIndex, Haystack, cohere,
+# huggingface_hub, chromadb), without trb, and Node.js with the npm packages of openai and cohere.
+$(CLIENTS)/.ready: constraints-clients.txt tests/clients/package.json
+	@echo "making $(CLIENTS) with the clients that test-clients runs (once, some minutes)"
+	@$(PYTHON) -m venv $(CLIENTS)
+	@$(CLIENTS)/bin/pip install $(PIP_FLAGS) -r constraints-clients.txt
+	@cp tests/clients/package.json $(CLIENTS)/
+	@cd $(CLIENTS) && PATH="$$PWD/bin:$$PATH" bin/npm install --silent --no-audit --no-fund --ignore-scripts
 	@touch $@
 
 # Writes model_repository/ anew from examples/, and docs/options.md; review the diff before you commit it.

@@ -35,15 +35,32 @@ def made() -> "FastAPI":
     class Request(BaseModel):
         text: str
 
-    @app.post("/predict")
-    def predict(request: Request) -> dict[str, list[float]]:
-        encoded = tokenizer(request.text, return_tensors="np", truncation=True)
+    class Embeddings(BaseModel):
+        model: str
+        input: str | list[str]
+
+    def embed(texts: list[str]) -> list[list[float]]:
+        encoded = tokenizer(texts, return_tensors="np", truncation=True, padding=len(texts) > 1)
         answer = session.run([output], {name: encoded[name] for name in names})[0]
         if answer.ndim == 3:
             mask = encoded["attention_mask"][:, :, None].astype(np.float32)
             answer = (answer * mask).sum(axis=1) / mask.sum(axis=1)
             answer /= np.linalg.norm(answer, axis=1, keepdims=True)
-        return {"embedding": answer[0].tolist()}
+        vectors: list[list[float]] = answer.tolist()
+        return vectors
+
+    @app.post("/predict")
+    def predict(request: Request) -> dict[str, list[float]]:
+        return {"embedding": embed([request.text])[0]}
+
+    @app.post("/v1/embeddings")
+    def embeddings(request: Embeddings) -> dict[str, object]:
+        texts = [request.input] if isinstance(request.input, str) else request.input
+        vectors = [row for start in range(0, len(texts), 32) for row in embed(texts[start : start + 32])]
+        data = [
+            {"object": "embedding", "index": index, "embedding": row} for index, row in enumerate(vectors)
+        ]
+        return {"object": "list", "data": data, "model": request.model}
 
     @app.get("/ready")
     def ready() -> bool:

@@ -24,6 +24,7 @@ os.environ.pop("COLUMNS", None)
 
 ROOT = Path(__file__).resolve().parents[1]
 MODELS = ROOT / "tests" / "data" / "models"
+collect_ignore = ["clients"]  # their environment is another one: make test-clients
 EXPORT_PYTHON = ROOT / ".venv-export" / "bin" / "python"
 
 

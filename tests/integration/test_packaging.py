@@ -12,7 +12,7 @@ import pytest
 from triton_repo_builder.base import process
 
 ROOT = Path(__file__).resolve().parents[2]
-DATA = {".jinja", ".toml", ".typed", ".txt", ".png", ".jpg", ".wav", ".flac", ".ogg"}
+DATA = {".html", ".jinja", ".toml", ".typed", ".txt", ".png", ".jpg", ".wav", ".flac", ".ogg"}
 
 
 @pytest.fixture(scope="module")

@@ -22,9 +22,9 @@ class Why(Enum):
     GPU_ONE_INSTANCE = "one instance fills a GPU by batching; more only take memory"
     ONE_PER_CORE = "one per core {cores}, {threads}"
     CORES_TOGETHER = (
-        "up to four cores compute a batch together, since the graph has no padding and its products are large: "
-        "a lone request is answered in 0.6 of the time, and 32 clients get 0.9 of the requests/s that an instance "
-        "on each core gives (measured on 2 cores of an AMD EPYC)"
+        "up to four cores compute a batch together, since the graph has no padding and its products are "
+        "large: a lone request is answered in 0.6 of the time, and 32 clients get 0.9 of the requests/s that "
+        "an instance on each core gives (measured on 2 cores of an AMD EPYC)"
     )
     THREADS_TAKE_ALL = "its threads take all cores"
     THREADS_EXCEED = "its {threads} threads are more than {cores}"

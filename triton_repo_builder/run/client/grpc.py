@@ -153,7 +153,7 @@ def aio_channel(url: str, *options: tuple[str, int]) -> Any:
 
 
 def aio_error() -> Any:
-    """What a call over ``aio_channel`` raises when its status is not OK."""
+    """The exception of a call over ``aio_channel`` whose status is not OK."""
     import grpc
 
     return grpc.aio.AioRpcError

@@ -1,4 +1,4 @@
-"""What is written down of a request: for metrics and logs."""
+"""The record of a request, for metrics and logs."""
 
 from __future__ import annotations
 

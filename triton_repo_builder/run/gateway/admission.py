@@ -54,9 +54,9 @@ class Queue:
         """Rows a second, recently; 0: unknown."""
         return self._done / self._seconds if self._seconds > ENOUGH else 0.0
 
-    def seconds(self, more: int) -> float:
-        """Seconds until so many more rows would be answered; 0 if nothing waits or the rate is unknown."""
-        return (self.rows + more) / self.rate if self.rows and self.rate else 0.0
+    def seconds(self, extra: int) -> float:
+        """Seconds until so many extra rows would be answered; 0 if nothing waits or the rate is unknown."""
+        return (self.rows + extra) / self.rate if self.rows and self.rate else 0.0
 
 
 @dataclass(slots=True)

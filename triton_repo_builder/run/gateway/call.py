@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import orjson
 
 from triton_repo_builder.run.gateway import refusal
-from triton_repo_builder.run.gateway.catalogue import Served
+from triton_repo_builder.run.gateway.catalogue import Catalogue, Served
+from triton_repo_builder.run.gateway.options import GatewayOptions
 from triton_repo_builder.run.gateway.refusal import Headers, Refusal, invalid
-from triton_repo_builder.run.gateway.triton import Answer, Columns, Metadata
-
-if TYPE_CHECKING:
-    from triton_repo_builder.run.gateway.gateway import Gateway
+from triton_repo_builder.run.gateway.triton import Answer, Columns, Metadata, Triton
 
 JSON = b"application/json"
 TEXT = b"text/plain; charset=utf-8"
@@ -40,11 +38,27 @@ def reply(document: Any) -> Reply:
     return Reply(orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY))
 
 
+class Host(Protocol):
+    """The gateway, as handlers use it."""
+
+    catalogue: Catalogue
+    options: GatewayOptions
+    triton: Triton
+    discovery: Any
+    shadow: Any
+    started: float
+
+    async def infer(
+        self, call: Call, served: Served, columns: Columns, outputs: Sequence[str]
+    ) -> list[Answer]:
+        """``Triton.infer`` for a call. Raises ``Refusal``."""
+
+
 @dataclass(slots=True)
 class Call:
     """A request: its body has been read, and it has been let in."""
 
-    gateway: Gateway
+    gateway: Host
     path: str
     body: bytes
     headers: dict[bytes, bytes]
@@ -53,7 +67,7 @@ class Call:
     metadata: Metadata = ()
     """For Triton: the trace that the request belongs to."""
     parameter: str = ""
-    """What follows the route's path: the model of ``/v1/models/…``."""
+    """The rest after the route's path: the model of ``/v1/models/…``."""
     model: str = ""
     """Name of the endpoint that answers, for logs and metrics."""
     texts: int = 0
@@ -100,9 +114,13 @@ class Call:
 
     async def lengths(self, served: Served, listed: Sequence[Any]) -> list[int]:
         """``TextRules.lengths``, in a thread if it takes long: other requests go on."""
-        if sum(map(len, listed)) < QUICK and len(listed) < MANY:
+        if len(listed) < MANY and sum(map(_characters, listed)) < QUICK:
             return served.rules.lengths(listed)
         return await asyncio.to_thread(served.rules.lengths, listed)
+
+
+def _characters(item: Any) -> int:
+    return len(item) if isinstance(item, str) else sum(map(len, item))
 
 
 Handler = Callable[[Call], Awaitable[Reply]]

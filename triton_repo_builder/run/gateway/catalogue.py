@@ -20,7 +20,7 @@ class Served:
     """One endpoint as clients of the gateway see it."""
 
     name: str
-    """What requests call it (``model``)."""
+    """The name in requests (``model``)."""
     model: str
     """Triton's name of it."""
     version: str = ""
@@ -33,7 +33,7 @@ class Served:
     outputs: Mapping[str, str] = field(default_factory=dict)
     rules: TextRules = field(default=TextRules(), compare=False)
     facts: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    """Of the manifest: activation, labels, aggregation."""
+    """Facts of the manifest: activation, labels, aggregation."""
 
     @property
     def rows(self) -> int:
@@ -43,7 +43,7 @@ class Served:
 
 @dataclass(frozen=True, kw_only=True)
 class Routing:
-    """What ``gateway.toml`` says of names and routes."""
+    """Names and routes of ``gateway.toml``."""
 
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Another name → an endpoint's, such as ``text-embedding-3-small``."""
@@ -55,7 +55,7 @@ class Catalogue:
     """The endpoints by name."""
 
     def __init__(self, served: Iterable[Served] = (), routing: Routing = Routing()) -> None:
-        self.by_name = {one.name: one for one in served}
+        self.by_name = {endpoint.name: endpoint for endpoint in served}
         self.routing = routing
 
     def __iter__(self) -> Any:
@@ -63,7 +63,7 @@ class Catalogue:
 
     def doing(self, tasks: Collection[str]) -> list[Served]:
         """The endpoints with one of these tasks."""
-        return [one for one in self.by_name.values() if one.task in tasks]
+        return [served for served in self.by_name.values() if served.task in tasks]
 
     def find(self, name: object, tasks: Sequence[str], path: str) -> Served:
         """The endpoint that a request to ``path`` means with its ``model``, which may be missing.
@@ -85,31 +85,31 @@ class Catalogue:
                 else f"no endpoint here does {' or '.join(tasks)}",
                 "model",
             )
-        one = self.by_name.get(self.routing.aliases.get(name, name))
-        if one is None:
+        served = self.by_name.get(self.routing.aliases.get(name, name))
+        if served is None:
             raise Refusal(
                 404,
                 f"the model '{name:.80}' does not exist; models that can answer this: {shown(able)}",
                 field="model",
                 code="model_not_found",
             )
-        if one.task not in tasks:
-            does = one.task or "something no route of this gateway answers"
+        if served.task not in tasks:
+            does = served.task or "something no route of this gateway answers"
             raise invalid(
-                f"the model '{one.name}' does {does}, this needs {' or '.join(tasks)}; "
+                f"the model '{served.name}' does {does}, this needs {' or '.join(tasks)}; "
                 f"models that can: {shown(able)}",
                 "model",
             )
-        return one
+        return served
 
 
 def shown(served: Sequence[Served]) -> str:
     """Names for a message."""
-    names = [one.name for one in served]
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more if names else "none"
+    names = [endpoint.name for endpoint in served]
+    rest = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + rest if names else "none"
 
 
-def task_of(endpoint: Endpoint, known: str = "") -> str:
+def task_of(endpoint: Endpoint, stated: str = "") -> str:
     """The task by the manifest's word, else by the signature; empty if it is none of the gateway's."""
-    return known if known in recognition.BY_TASK else recognition.task(endpoint)
+    return stated if stated in recognition.BY_TASK else recognition.task(endpoint)

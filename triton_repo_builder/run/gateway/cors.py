@@ -33,10 +33,10 @@ class Cors:
         """More headers for the answer to a browser that asks whether it may send a request."""
         if not self.headers(headers):
             return []
-        asked = headers.get(b"access-control-request-headers", b"")
+        names = headers.get(b"access-control-request-headers", b"")
         return [
             (b"access-control-allow-methods", METHODS),
-            (b"access-control-allow-headers", asked if asked.isascii() else b"*"),
+            (b"access-control-allow-headers", names if names.isascii() else b"*"),
             (b"access-control-max-age", SECONDS),
         ]
 

@@ -1,4 +1,4 @@
-"""What a gateway knows of a server: what it has loaded, the repository's files, and gateway.toml.
+"""The endpoints of a server: those that it has loaded, the repository's files, and gateway.toml.
 
 The server alone gives names, inputs and outputs, the limit of tokens and the prompt that is put before every
 text. Counts of tokens, prompts by name and labels need the repository.
@@ -6,9 +6,10 @@ text. Counts of tokens, prompts by name and labels need the repository.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 
 from triton_repo_builder import repository
@@ -42,9 +43,9 @@ class Discovery:
 
     async def catalogue(self, triton: Triton) -> Catalogue:
         """The endpoints that the server has loaded. Raises ``Refusal`` if it does not answer."""
-        configs = await loaded(triton, self._models())
+        configs = await loaded(triton, self._models)
         inner = {step.model_name for config in configs.values() for step in config.steps}
-        manifest = repository.read_manifest(self.repo) if self.repo is not None else None
+        manifest = self._manifest()
         served = {
             name: self._served(name, configs, manifest)
             for name in configs
@@ -55,6 +56,15 @@ class Discovery:
             if config is not None:
                 served[mapped.name] = self._mapped(mapped, self._served(mapped.model, configs, manifest))
         return Catalogue(served.values(), self.map.routing)
+
+    def _manifest(self) -> Manifest | None:
+        """The repository's manifest; one of many endpoints takes long to read, and rarely changes."""
+        if self.repo is None:
+            return None
+        with suppress(OSError):
+            stamp = self.repo.joinpath(repository.MANIFEST).stat()
+            return _read_manifest(self.repo, stamp.st_mtime_ns, stamp.st_ino)
+        return repository.read_manifest(self.repo)
 
     def _models(self) -> tuple[str, ...]:
         """Names of the repository's models, for a server that keeps its list to itself."""
@@ -119,18 +129,23 @@ class Discovery:
         )
 
 
+@lru_cache(maxsize=1)
+def _read_manifest(repo: Path, changed: int, inode: int) -> Manifest | None:
+    return repository.read_manifest(repo)
+
+
 def renamed(endpoint: Endpoint, mapped: MappedEndpoint) -> Endpoint:
     """The endpoint with the task's names of inputs and outputs."""
     inputs = {theirs: ours for ours, theirs in mapped.inputs.items()}
     outputs = {theirs: ours for ours, theirs in mapped.outputs.items()}
     return replace(
         endpoint,
-        inputs=tuple(replace(one, name=inputs.get(one.name, one.name)) for one in endpoint.inputs),
-        outputs=tuple(replace(one, name=outputs.get(one.name, one.name)) for one in endpoint.outputs),
+        inputs=tuple(replace(each, name=inputs.get(each.name, each.name)) for each in endpoint.inputs),
+        outputs=tuple(replace(each, name=outputs.get(each.name, each.name)) for each in endpoint.outputs),
     )
 
 
-async def loaded(triton: Triton, models: Sequence[str] = ()) -> dict[str, ModelConfig]:
+async def loaded(triton: Triton, models: Callable[[], Sequence[str]] = tuple) -> dict[str, ModelConfig]:
     """Configurations of the models that are ready, by name. Raises ``Refusal``.
 
     A server whose list of models needs its admin key is asked for each of ``models``.
@@ -141,7 +156,7 @@ async def loaded(triton: Triton, models: Sequence[str] = ()) -> dict[str, ModelC
     except Refusal as refusal:
         if RESTRICTED not in refusal.message:
             raise
-        names = dict.fromkeys(models)
+        names = dict.fromkeys(models())
     configs = {}
     for name in names:
         try:

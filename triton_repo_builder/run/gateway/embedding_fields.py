@@ -29,13 +29,15 @@ PROMPTS: Mapping[str, tuple[str, ...]] = {
     "classification": ("classification",),
     "clustering": ("clustering", "separation"),
 }
-"""Purpose → names that models give the prompt for it, in lower case: those of sentence-transformers first."""
+"""Purpose → names that models give the prompt for it, in lower case, sentence-transformers' first."""
 PURPOSES = {
     **{name: purpose for purpose, names in PROMPTS.items() for name in names},
     "search": QUERY,
 }
 """Word of a request (Cohere's input_type, Jina's task, NVIDIA's input_type) → purpose."""
 CUTS = ("NONE", "START", "END")
+SIDES = {"left": "START", "right": "END"}
+"""The end of a text that an endpoint cuts off, as requests call it."""
 
 
 def prompted(served: Served, listed: Sequence[str], word: object, field: str) -> Sequence[str]:
@@ -68,13 +70,10 @@ def prompted(served: Served, listed: Sequence[str], word: object, field: str) ->
 
 
 async def check_cut(call: Call, served: Served, listed: Sequence[Any], cut: object, field: str) -> None:
-    """Raises ``Refusal`` if a text would be truncated although ``cut`` (NONE, START, END) says otherwise.
-
-    END is what an endpoint does. START is done only if it is the same.
-    """
+    """Raises ``Refusal`` if a text would be truncated otherwise than ``cut`` (NONE, START, END) says."""
     if not isinstance(cut, str) or cut.upper() not in CUTS:
         raise invalid(f"`{field}` must be one of {', '.join(CUTS)}", field)
-    if cut.upper() != "END":
+    if cut.upper() != SIDES.get(served.rules.side):
         await check_whole(call, served, listed, field)
 
 
@@ -84,11 +83,12 @@ async def check_whole(call: Call, served: Served, listed: Sequence[Any], field: 
         raise invalid(
             f"`{field}`: the gateway has no tokenizer of '{served.name}' to count tokens with (--repo)", field
         )
+    part = "last" if served.rules.side == "left" else "first"
     for number, length in enumerate(await call.lengths(served, listed)):
         if served.rules.cut(length) < length:
             raise Refusal(
                 400,
-                f"text {number} has {length} tokens, of which '{served.name}' reads the first "
+                f"text {number} has {length} tokens, of which '{served.name}' reads the {part} "
                 f"{served.rules.max_length}: shorten it, or leave `{field}` out",
                 field=field,
                 code="context_length_exceeded",

@@ -38,6 +38,7 @@ class Gateway:
         self.discovery = discovery
         self.options = options
         self.catalogue = Catalogue()
+        self.shadow = Shadow(options.shadow, triton)
         self.read = False
         """Whether the server's endpoints have been read."""
         self.draining = False
@@ -46,7 +47,6 @@ class Gateway:
         self.cors = Cors(options.origins)
         self.log = Log(options.log_format)
         self.admission = Admission(options)
-        self.shadow = Shadow(options.shadow, triton)
         self.started = time.time()
         self._stale = asyncio.Event()
         self._stamps: dict[Path, int] = {}
@@ -73,7 +73,7 @@ class Gateway:
             ready = (await self.triton.call("ServerReady", TIMEOUT)).ready if self.read else True
         except Refusal:
             return
-        served = {one.name: self._with_old_tokenizer(one) for one in new}
+        served = {each.name: self._with_old_tokenizer(each) for each in new}
         if not ready:
             served = {**self.catalogue.by_name, **served}
         self.catalogue = Catalogue(served.values(), new.routing)

@@ -133,9 +133,9 @@ class Connection(HttpToolsProtocol):
             cycle.scope[LATE] = True  # type: ignore[literal-required]
             cycle.message_event.set()
 
-    def _refuse(self, status: int, message: str, more: bytes = b"") -> None:
+    def _refuse(self, status: int, message: str, headers: bytes = b"") -> None:
         """Answer without the application, and close."""
-        head = STATUS_LINE[status] + b"content-type: text/plain\r\nconnection: close\r\n" + more
+        head = STATUS_LINE[status] + b"content-type: text/plain\r\nconnection: close\r\n" + headers
         body = message.encode()
         self.transport.write(head + b"content-length: %d\r\n\r\n" % len(body) + body)
         self.transport.close()

@@ -14,12 +14,12 @@ from triton_repo_builder.run.gateway.refusal import Refusal
 from triton_repo_builder.run.gateway.triton import Answer
 
 if TYPE_CHECKING:
-    from triton_repo_builder.run.gateway.gateway import Gateway
+    from triton_repo_builder.run.gateway.call import Host
 
 FILE = "labels.txt"
 
 
-def labels(gateway: Gateway, served: Served) -> Sequence[str]:
+def labels(gateway: Host, served: Served) -> Sequence[str]:
     """The names of the scores, in their order; empty if they are not known."""
     listed = served.facts.get("labels")
     if listed:

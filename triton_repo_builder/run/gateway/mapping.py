@@ -84,13 +84,18 @@ def read(path: Path | None, paths: frozenset[str]) -> GatewayMap:
     for section in ("aliases", "routes"):
         _strings(path, f"[{section}]", document.get(section, {}))
     for route in document.get("routes", {}):
-        if route not in paths:
+        if route not in paths and not any(_below(route, path) for path in paths):
             raise _wrong(path, f"[routes]: there is no route '{route}'", "GET /openapi.json lists them")
     endpoints = document.get("endpoints", {})
     return GatewayMap(
         routing=Routing(aliases=document.get("aliases", {}), routes=document.get("routes", {})),
         endpoints=tuple(_endpoint(path, name, table) for name, table in endpoints.items()),
     )
+
+
+def _below(route: str, path: str) -> bool:
+    """Whether a path that ends in ``*`` has the route: ``/pipeline/*`` has ``/pipeline/fill-mask``."""
+    return path.endswith("*") and route.startswith(path[:-1])
 
 
 def _endpoint(path: Path, name: str, table: Any) -> MappedEndpoint:

@@ -5,14 +5,11 @@ Labels are bounded: paths of routes, names of endpoints, statuses. A model that 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from prometheus_client import CONTENT_TYPE_LATEST, Counter, Gauge, Histogram, generate_latest
 
 from triton_repo_builder.run.gateway.access import Access
-
-if TYPE_CHECKING:
-    from triton_repo_builder.run.gateway.admission import Admission
 
 TYPE = CONTENT_TYPE_LATEST.encode()
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -53,7 +50,15 @@ _children: dict[tuple[Any, ...], Any] = {}
 """Counters by their labels: ``labels()`` itself takes a lock and builds a tuple of texts each time."""
 
 
-def watch(admission: Admission) -> None:
+class UnderWay(Protocol):
+    """Counts of what is under way (``admission.py``)."""
+
+    requests: int
+    rows: int
+    bytes: int
+
+
+def watch(admission: UnderWay) -> None:
     """Show what is under way in this gateway."""
     IN_FLIGHT.set_function(lambda: admission.requests)
     ROWS.set_function(lambda: admission.rows)

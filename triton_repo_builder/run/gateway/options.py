@@ -32,7 +32,7 @@ class ShadowOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class GatewayOptions:
-    """What the gateway lets in, and how long it waits."""
+    """Limits, keys and names of a gateway."""
 
     map: Path | None = option(
         None,

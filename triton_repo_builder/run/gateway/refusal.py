@@ -1,4 +1,4 @@
-"""What the gateway answers instead of a result, and how each API writes it."""
+"""Errors instead of a result, and how each API writes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the gateway knows of an endpoint's texts: counts of tokens, the limit, prompts by name."""
+"""Rules of an endpoint's texts: counts of tokens, the limit, prompts by name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TextRules:
     max_length: int = 0
     """Most tokens of a row; 0: any number."""
     prompt: str = ""
-    """What the served tokenizer itself puts before every text."""
+    """The text that the served tokenizer itself puts before every other."""
     prompts: Mapping[str, str] | None = None
     """The model's own prompts by name; None: unknown."""
     pooled: bool = True

@@ -160,7 +160,7 @@ class Triton:
             raise Refusal(502, f"'{served.model}' gave no output {missing}", code="backend") from None
 
     def refusal(self, error: Any, timeout: float = 0) -> Refusal:
-        """What a failed call means to the gateway's client."""
+        """The refusal that a failed call means for the gateway's client."""
         status = error.code().name
         message = str(error.details() or status)
         if status == "DEADLINE_EXCEEDED":

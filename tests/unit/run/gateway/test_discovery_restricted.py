@@ -31,11 +31,11 @@ class Triton:
 def test_the_models_of_the_repository_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discovery.pbtxt, "of_message", lambda config: {})
     triton: Any = Triton()
-    assert [*asyncio.run(discovery.loaded(triton, ("loaded", "other")))] == ["loaded"]
+    assert [*asyncio.run(discovery.loaded(triton, lambda: ("loaded", "other")))] == ["loaded"]
     assert asyncio.run(discovery.loaded(triton)) == {}
 
 
 def test_any_other_failure_is_one() -> None:
     triton: Any = Triton("the inference server is not available: failed to connect")
     with pytest.raises(Refusal):
-        asyncio.run(discovery.loaded(triton, ("loaded",)))
+        asyncio.run(discovery.loaded(triton, lambda: ("loaded",)))

@@ -8,11 +8,12 @@ from triton_repo_builder.run.gateway.routes import (
     openai_audio,
     openai_moderations,
     operate,
+    page,
     shadow,
     tei,
 )
 
-ALL: tuple[Route, ...] = (
+APIS: tuple[Route, ...] = (
     *openai.ROUTES,
     *openai_moderations.ROUTES,
     *openai_audio.ROUTES,
@@ -20,6 +21,7 @@ ALL: tuple[Route, ...] = (
     cohere.either(tei.rerank),
     *tei.ROUTES,
     *huggingface.ROUTES,
-    *operate.ROUTES,
     *shadow.ROUTES,
+    *operate.ROUTES,
 )
+ALL = page.Documentation(APIS).routes

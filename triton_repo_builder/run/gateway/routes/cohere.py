@@ -168,7 +168,8 @@ async def embed(call: Call) -> Reply:
     types = _types(document)
     embedding_fields.check_dimensions(served, whole(document, "output_dimension"), "output_dimension")
     listed = _prompted(served, sent, document.get("input_type"))
-    await embedding_fields.check_cut(call, served, listed, document.get("truncate") or "END", "truncate")
+    if document.get("truncate") is not None:
+        await embedding_fields.check_cut(call, served, listed, document["truncate"], "truncate")
     most, limit = whole(document, "max_tokens"), served.rules.max_length
     if most is not None and not 0 < limit <= most:
         reads = f"reads {limit} tokens of a text" if limit else "has no limit that is known"

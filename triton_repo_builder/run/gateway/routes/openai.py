@@ -29,9 +29,9 @@ from triton_repo_builder.run.gateway.triton import joined
 FORMATS = ("float", "base64")
 OPENAI = frozenset({"model", "input", "encoding_format", "dimensions", "user"})
 ENCODINGS = ("encoding_format", "embedding_type", "encoding_type")
-"""OpenAI's field, Jina's, and Jina's as LlamaIndex writes it."""
+"""Fields of OpenAI, Jina, and Jina by LlamaIndex."""
 PROMPTS = ("task", "input_type", "prompt_name")
-"""Jina's field, NVIDIA's, and that of sentence-transformers and TEI."""
+"""Fields of Jina, NVIDIA, and sentence-transformers with TEI."""
 EMBEDDINGS = frozenset({*OPENAI, *ENCODINGS, *PROMPTS, "normalized", "truncate", "late_chunking"})
 CLASSIFY = frozenset({"model", "input", "user"})
 
@@ -104,8 +104,9 @@ async def _extras(
             listed = embedding_fields.prompted(served, listed, document[name], name)
             break
     cut = document.get("truncate")
-    if cut is not None:
-        cut = {True: "END", False: "NONE"}[cut] if isinstance(cut, bool) else cut
+    if cut is False:
+        await embedding_fields.check_whole(call, served, listed, "truncate")
+    elif cut is not None and cut is not True:
         await embedding_fields.check_cut(call, served, listed, cut, "truncate")
     return listed
 

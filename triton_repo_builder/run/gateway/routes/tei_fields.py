@@ -44,13 +44,17 @@ def answered(task: Task) -> Task:
         start = time.perf_counter()
         with statuses():
             answer = await task(call, document)
-        spent = str(round((time.perf_counter() - start) * 1000)).encode()
-        headers = [(b"x-compute-time", spent), (b"x-total-time", spent)]
+        spent, inferred = _milliseconds(time.perf_counter() - start), _milliseconds(call.inferred)
+        headers = [(b"x-compute-time", spent), (b"x-total-time", spent), (b"x-inference-time", inferred)]
         if call.tokens:
             headers.append((b"x-compute-tokens", str(call.tokens).encode()))
         return replace(answer, headers=[*answer.headers, *headers])
 
     return run
+
+
+def _milliseconds(seconds: float) -> bytes:
+    return str(round(seconds * 1000)).encode()
 
 
 def endpoint(call: Call, document: Document, *tasks: str) -> Served:

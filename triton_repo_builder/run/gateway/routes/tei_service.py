@@ -112,7 +112,7 @@ async def _in_thread(size: int, function: Callable[[], Any]) -> Any:
 async def info(call: Call, name: str = "") -> Reply:
     """``GET /info``, of the named endpoint or of the only one."""
     with statuses():
-        served = endpoint(call, {"model": name}, *MODELS)
+        served = endpoint(call, {"model": name}, *(recognition.BY_TASK if name else MODELS))
     options, rules = call.gateway.options, served.rules
     kind = next((tensor.datatype for tensor in served.endpoint.outputs if tensor.datatype in DTYPES), "")
     return reply(
@@ -137,7 +137,9 @@ async def info(call: Call, name: str = "") -> Reply:
 
 
 def _model_type(call: Call, served: Served) -> dict[str, Any]:
-    """The kind of model, with its pooling or its labels."""
+    """The kind of model, with its pooling or its labels; of a task that TEI has not, the task and no more."""
+    if served.task not in MODELS:
+        return {served.task: {}}
     if served.task in (recognition.CLASSIFICATION, recognition.RERANK):
         names = labels(call.gateway, served)
         numbered = {str(number): name for number, name in enumerate(names)}

@@ -17,7 +17,10 @@ from PIL import Image
 from tokenizers import Tokenizer
 
 from tests.support.fake_endpoints import Fake, floats, numbers, served
-from triton_repo_builder.run.gateway import recognition
+from triton_repo_builder.base.errors import TrbError
+from triton_repo_builder.run.gateway import mapping, recognition, routes
+from triton_repo_builder.run.gateway.masks import masks
+from triton_repo_builder.run.gateway.refusal import Refusal
 from triton_repo_builder.run.gateway.routes.huggingface_texts import Sequences
 from triton_repo_builder.run.gateway.text_rules import TextRules
 from triton_repo_builder.runtime.answers.semantic_segmentation import Png
@@ -253,6 +256,34 @@ def test_masks_of_texts(fake: Fake, tmp_path: Any) -> None:
     counted = fake.only("masks", rules=TextRules(file=file))
     [first, _] = counted.json("/", {"inputs": "The  [MASK] x"})
     assert first["sequence"] == "the fox x"
+
+
+@pytest.mark.parametrize("labels", [3, 300])
+def test_maps_of_few_and_of_many_labels(labels: int) -> None:
+    numbers = np.array([[0, labels - 1, 1]], np.uint16)
+    file = Png(*numbers.shape, labels)
+    file.add(numbers)
+    for id, mask in zip((labels - 1, 1), masks(base64.b64encode(file.end()), [labels - 1, 1]), strict=True):
+        image = np.asarray(Image.open(io.BytesIO(base64.b64decode(mask))))
+        assert (image == np.where(numbers == id, 255, 0)).all()
+
+
+@pytest.mark.parametrize("file", [b"", b"no base64", base64.b64encode(b"\x89PNG\r\n\x1a\n"), PNG])
+def test_a_map_that_is_damaged_is_an_error(file: bytes) -> None:
+    with pytest.raises(Refusal):
+        masks(file, [1])
+
+
+def test_a_route_of_the_map_may_name_a_pipeline(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.toml"
+    file.write_text('[routes]\n"/pipeline/feature-extraction" = "others"\n')
+    paths = frozenset(route.path for route in routes.ALL)
+    stated = mapping.read(file, paths).routing.routes
+    one = Fake([served(name, R.EMBEDDING) for name in ("vectors", "others")], {"others": embedding}, stated)
+    assert len(one.json("/pipeline/feature-extraction", {"inputs": "a"})) == 1
+    file.write_text('[routes]\n"/pipelines" = "others"\n')
+    with pytest.raises(TrbError):
+        mapping.read(file, paths)
 
 
 @pytest.mark.parametrize(

@@ -164,11 +164,29 @@ def test_a_field_that_nobody_knows(tokenizer: Path) -> None:
     assert (param, code) == ("normalise", "unknown_parameter")
 
 
-@pytest.mark.parametrize("cut", [False, "NONE", "START"])
-def test_a_text_that_must_not_be_cut_so(tokenizer: Path, cut: Any) -> None:
-    answer = embedder(tokenizer).post("/v1/embeddings", input=["hello", "the fox " * 9], truncate=cut)
+@pytest.mark.parametrize(
+    ("side", "cut", "words"),
+    [
+        ("right", False, "reads the first 6"),
+        ("right", "NONE", "reads the first 6"),
+        ("right", "START", "reads the first 6"),
+        ("right", "END", ""),
+        ("right", True, ""),
+        ("left", False, "reads the last 6"),
+        ("left", "NONE", "reads the last 6"),
+        ("left", "END", "reads the last 6"),
+        ("left", "start", ""),
+        ("left", True, ""),
+    ],
+)
+def test_a_text_that_must_not_be_cut_so(tokenizer: Path, side: str, cut: Any, words: str) -> None:
+    gateway = embedder(tokenizer, side=side)
+    answer = gateway.post("/v1/embeddings", input=["hello", "the fox " * 9], truncate=cut)
+    if not words:
+        assert answer.status_code == 200, answer.text
+        return
     message, param, code = error(answer)
-    assert "text 1 has 20 tokens" in message
+    assert "text 1 has 20 tokens" in message and words in message
     assert (param, code) == ("truncate", "context_length_exceeded")
 
 

@@ -95,7 +95,7 @@ def test_embeds_token_ids_as_their_texts(fake: Fake, rules: TextRules) -> None:
 def test_an_answer_says_how_long_it_took_and_how_many_tokens_it_had(fake: Fake) -> None:
     headers = fake.ask("/embed", {"inputs": "hello the fox"}).headers
     assert headers[b"x-compute-tokens"] == b"5"
-    assert headers[b"x-total-time"].isdigit() and headers[b"x-compute-time"].isdigit()
+    assert all(headers[f"x-{kind}-time".encode()].isdigit() for kind in ("total", "compute", "inference"))
 
 
 def test_a_prompt_by_name_is_put_before_the_texts(fake: Fake) -> None:
@@ -281,6 +281,9 @@ def test_the_model_of_a_path_is_the_one_that_answers(fake: Fake) -> None:
     assert fake.ask("/models/classes/info").json["model_type"]["classifier"]["label2id"]["good"] == 2
     assert fake.only("vectors").ask("/info").json["model_type"] == {"embedding": {"pooling": "mean"}}
     assert fake.ask("/models/vectors/nothing").status == 404
+    others = Fake([served("speech", recognition.SPEECH)], {})
+    assert others.ask("/info").status == 424
+    assert others.ask("/models/speech/info").json["model_type"] == {recognition.SPEECH: {}}
 
 
 def test_health_is_that_of_the_server_and_its_endpoints(fake: Fake) -> None:
