@@ -20,6 +20,8 @@ EXTRA = "pip install 'triton_repo_builder[gateway]'"
 PACKAGES = ("orjson", "uvicorn", "uvloop", "httptools", "prometheus_client")
 GRACE = 5
 """Seconds that requests under way get beyond their deadline when the gateway is stopped."""
+BACKLOG = 1024
+"""Connections that wait to be accepted."""
 MOST_FILES = 16_384
 OTHER_FILES = 128
 """Files besides the clients' connections."""
@@ -74,7 +76,7 @@ def run(where: Listening, options: GatewayOptions, ready: Callable[[str], None])
         access_log=False,
         server_header=False,
         date_header=False,
-        backlog=1024,
+        backlog=BACKLOG,
         timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=math.ceil(options.timeout) + GRACE,
     )
@@ -87,6 +89,7 @@ def listening(where: Listening) -> tuple[socket.socket, str]:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((where.host, where.port))
+        listener.listen(BACKLOG)
     except OSError as error:
         raise TrbError(
             Code.PORT_BUSY,

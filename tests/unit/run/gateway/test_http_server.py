@@ -15,6 +15,7 @@ import pytest
 import uvicorn
 
 from tests.unit.run.gateway.test_app import FakeTriton, gateway
+from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.run.gateway import http_server, server
 from triton_repo_builder.run.gateway.app import App
 from triton_repo_builder.run.gateway.gateway import Gateway
@@ -294,6 +295,13 @@ def test_only_loopback_is_private() -> None:
         assert server.is_loopback(host)
     for host in ("0.0.0.0", "::", "10.0.0.1", "gpu-7"):
         assert not server.is_loopback(host)
+
+
+def test_a_port_that_is_taken() -> None:
+    first, url = server.listening(server.Listening(port=0, triton="fake"))
+    with first, pytest.raises(TrbError) as error:
+        server.listening(server.Listening(port=int(url.rpartition(":")[2]), triton="fake"))
+    assert error.value.code is Code.PORT_BUSY
 
 
 def test_connections_leave_room_for_other_files() -> None:
