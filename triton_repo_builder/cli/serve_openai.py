@@ -49,7 +49,12 @@ class OpenAIOptions:
             return self
         from triton_repo_builder.run.serve import gateway_process
 
-        return replace(self, host=host, port=gateway_process.check(host, self.port))
+        port = gateway_process.check(host, self.port)
+        if self.gateway.keys is not None:
+            from triton_repo_builder.run.gateway import api_keys
+
+            api_keys.read(self.gateway.keys)
+        return replace(self, host=host, port=port)
 
     @contextmanager
     def running(self, kept: KeptServer, repo: Path) -> Iterator[Gateway | None]:

@@ -76,6 +76,16 @@ def test_a_gateway_that_dies_is_started_again(tmp_path: Path, repository: Path) 
         assert "the gateway ended" in running.err.read_text()
 
 
+def test_it_answers_again_after_a_restart_of_the_server(tmp_path: Path, repository: Path) -> None:
+    with serve(tmp_path, repository, "--openai", PORT, "--json") as running:
+        url = running.ready()["urls"]["openai"]
+        gateway = gateway_of(running.process.pid)
+        os.kill(running.server, signal.SIGKILL)
+        until(lambda: not embeds(url))
+        until(lambda: embeds(url))
+        assert gateway_of(running.process.pid) == gateway
+
+
 def test_it_ends_when_trb_is_killed(tmp_path: Path, repository: Path) -> None:
     with serve(tmp_path, repository, "--openai", PORT, "--json") as running:
         running.ready()
@@ -130,6 +140,7 @@ def test_behind_an_admin_key_and_beyond_loopback(tmp_path: Path, repository: Pat
     """The list of models needs a key that only trb has; the gateway asks for each model of the repository."""
     keys = tmp_path / "keys"
     keys.write_text("0123456789abcdef owner\n")
+    keys.chmod(0o600)
     arguments = ("--openai", PORT, "--json", "--host=0.0.0.0", f"--api-keys={keys}")
     with serve(tmp_path, repository, *arguments) as running:
         url = running.ready()["urls"]["openai"]

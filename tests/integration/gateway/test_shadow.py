@@ -15,6 +15,8 @@ from typing import Any
 
 import httpx
 import pytest
+import tiny_images
+import tiny_sounds
 
 from tests.support import versions_apart
 from tests.support.cli import ARGV, in_folder, own
@@ -23,6 +25,7 @@ from tests.support.servers import free
 from triton_repo_builder.run import serve
 
 pytestmark = pytest.mark.server
+COUNTS = ("compared", "dropped", "failed")
 
 
 @pytest.fixture(scope="module")
@@ -84,15 +87,16 @@ def test_the_counts_of_agreement_are_right(apart: serve.RunningServer, tmp_path:
 
 
 def test_answers_take_as_long_as_without_a_shadow(apart: serve.RunningServer, tmp_path: Path) -> None:
-    def median(folder: Path, *arguments: str) -> float:
+    """In turns, so that both meet the same load of the machine."""
+    folders = [tmp_path / "alone", tmp_path / "shadowed"]
+    for folder in folders:
         folder.mkdir()
-        with running(folder, apart.urls.grpc, *arguments) as url:
-            embed(url, "warm")
-            return statistics.median(embed(url, f"text {number}") for number in range(60))
-
-    alone = median(tmp_path / "alone")
-    shadowed = median(tmp_path / "shadowed", "--shadow", "1", "--share", "1")
-    assert shadowed < alone + versions_apart.SLOW / 10
+    shadow = ("--shadow", "1", "--share", "1")
+    with running(folders[0], apart.urls.grpc) as plain, running(folders[1], apart.urls.grpc, *shadow) as url:
+        pairs = [(embed(plain, f"text {number}"), embed(url, f"text {number}")) for number in range(60)]
+        alone, shadowed = (statistics.median(times) for times in zip(*pairs, strict=True))
+        assert shadowed < alone + versions_apart.SLOW / 3
+        until(lambda: sum(httpx.get(f"{url}/shadow").json()["endpoints"][0][k] for k in COUNTS) == len(pairs))
 
 
 def test_a_second_server_and_one_that_is_not_there(apart: serve.RunningServer, tmp_path: Path) -> None:
@@ -104,6 +108,47 @@ def test_a_second_server_and_one_that_is_not_there(apart: serve.RunningServer, t
         embed(url, "one")
         until(lambda: [e for e in httpx.get(f"{url}/shadow").json()["endpoints"] if e["failed"]])
         assert "not available" in httpx.get(f"{url}/shadow").json()["endpoints"][0]["last_failure"]
+
+
+REQUESTS: tuple[tuple[str, str, Any], ...] = (
+    ("minilm", "/v1/embeddings", {"input": ["a", "b c"] * 20}),
+    ("rerank", "/v2/rerank", {"query": "guitar", "documents": ["music", "rain", "a guitar"]}),
+    ("sentiment", "/v1/classify", {"input": ["a great film", "bad"]}),
+    ("ner", "/models/ner", {"inputs": "Anna lives in Berlin."}),
+    ("qa", "/models/qa", {"inputs": {"question": "Where?", "context": "Anna lives in Berlin."}}),
+    ("mask", "/models/mask", {"inputs": "Paris [MASK] in [MASK]."}),
+    ("nli", "/models/nli", {"inputs": "Anna", "parameters": {"candidate_labels": ["sport", "food"]}}),
+    ("splade", "/embed_sparse", {"inputs": ["Anna lives in Berlin.", "x"]}),
+    ("colbert", "/embed_all", {"inputs": ["Anna lives in Berlin.", "x"]}),
+    ("vit", "/models/vit", tiny_images.file(40, 30)),
+    ("clip_image", "/models/clip_image", tiny_images.file(40, 30)),
+    ("yolos", "/models/yolos", tiny_images.file(40, 30)),
+    ("segformer", "/models/segformer", tiny_images.file(40, 30)),
+    ("speech", "/models/speech", tiny_sounds.wav(tiny_sounds.noise(8000))),
+    ("sounds", "/models/sounds", tiny_sounds.wav(tiny_sounds.noise(8000))),
+)
+
+
+def test_answers_of_every_task_are_compared(
+    server: serve.RunningServer, repository: Path, tmp_path: Path
+) -> None:
+    """The shadow is the same server: every answer agrees."""
+    arguments = ("--repo", str(repository), "--shadow", server.urls.grpc, "--share", "100%")
+    with running(tmp_path, server.urls.grpc, *arguments) as url:
+        for name, path, body in REQUESTS:
+            kind = {"content": body} if isinstance(body, bytes) else {"json": {"model": name, **body}}
+            answer = httpx.post(f"{url}{path}", **kind, timeout=60)
+            assert answer.status_code == 200, answer.text
+
+        def entries() -> list[dict[str, Any]]:
+            listed: list[dict[str, Any]] = httpx.get(f"{url}/shadow").json()["endpoints"]
+            return listed
+
+        until(lambda: sum(one["compared"] + one["failed"] for one in entries()) == len(REQUESTS))
+        assert [one["last_failure"] for one in entries()] == [None] * len(REQUESTS)
+        for one in entries():
+            assert one["answers"] and one["same"] == one["answers"], one
+            assert one["worst"] in (None, pytest.approx(1.0 if one["measure"] == "cosine" else 0.0, abs=1e-5))
 
 
 def test_status_of_a_gateway_without_a_shadow_and_of_none(apart: serve.RunningServer, tmp_path: Path) -> None:

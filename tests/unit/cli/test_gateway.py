@@ -125,6 +125,12 @@ def test_a_missing_package_is_said_before_a_server_starts(monkeypatch: pytest.Mo
     assert OpenAIOptions(port=0).prepared("127.0.0.1").port == 0
 
 
+def test_a_wrong_file_of_keys_is_said_before_a_server_starts(tmp_path: Path) -> None:
+    with pytest.raises(TrbError) as error:
+        OpenAIOptions(on=True, port=0, gateway=GatewayOptions(keys=tmp_path / "none")).prepared("127.0.0.1")
+    assert error.value.code is Code.NOT_FOUND
+
+
 def test_a_free_port_is_chosen_before_a_server_starts() -> None:
     prepared = OpenAIOptions(on=True, port=0).prepared("127.0.0.1")
     assert prepared.port > 0 and prepared.host == "127.0.0.1"

@@ -69,7 +69,8 @@ def _embeddings(first: Any, second: Any) -> Agreement:
     # Two zero vectors are the same; one of them has no direction.
     equal = (left == right).all(axis=1)
     cosines = np.where(lengths > 0, products / np.where(lengths > 0, lengths, 1.0), equal.astype(float))
-    return Agreement((cosines >= CLOSE).tolist(), cosines.tolist())
+    # Rounding lifts some above 1.
+    return Agreement((cosines >= CLOSE).tolist(), np.minimum(cosines, 1.0).tolist())
 
 
 def _order(first: Any, second: Any) -> Agreement:

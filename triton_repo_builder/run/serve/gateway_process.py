@@ -48,7 +48,8 @@ def address(repository: Path) -> str:
     for pid in proc.pids():
         argv = proc.arguments(pid)
         if COMMAND in argv and any("triton_repo_builder" in word or word.endswith("/trb") for word in argv):
-            port, repo = proc.option(argv, "--port"), proc.option(argv, "--repo")
+            port = proc.option(argv, "--port") or proc.option(argv, "-p")
+            repo = proc.option(argv, "--repo")
             if repo and str(proc.path(pid, repo).resolve()) == resolved and port != "0":
                 return f"http://{reached(proc.option(argv, '--host') or '127.0.0.1')}:{port or 9000}"
     return ""

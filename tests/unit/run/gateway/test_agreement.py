@@ -40,6 +40,11 @@ def test_parts_of_a_long_list_are_one_answer() -> None:
     assert list(result.same) == [True] * 4 and list(result.values) == [1.0] * 4
 
 
+def test_no_cosine_is_above_one() -> None:
+    vectors = {"embedding": np.random.default_rng(0).normal(size=(500, 33)).astype(np.float32)}
+    assert max(compared("embedding", vectors, vectors).values) <= 1.0
+
+
 def test_vectors_of_another_size_disagree() -> None:
     result = compared("embedding", {"embedding": floats([1, 0])}, {"embedding": floats([1, 0, 0])})
     assert (list(result.same), list(result.values)) == ([False], [])

@@ -41,9 +41,8 @@ def test_the_gateway_is_there_only_if_asked_for() -> None:
 
     assert names(False) == {"gateway"}
     package = "gateway/triton_repo_builder"
-    assert {f"{package}/__main__.py", f"{package}/run/gateway/app.py", f"gateway/{wheels.GATEWAY}"} < names(
-        True
-    )
+    files = ("__main__.py", "run/gateway/app.py", "run/gateway/page/index.html")
+    assert {f"gateway/{wheels.GATEWAY}", *(f"{package}/{file}" for file in files)} < names(True)
     assert not any("__pycache__" in name for name in names(True))
 
 
