@@ -131,7 +131,7 @@ $(EXPORT)/.ready: constraints-export.txt
 $(CLIENTS)/.ready: constraints-clients.txt tests/clients/package.json
 	@echo "making $(CLIENTS) with the clients that test-clients runs (once, some minutes)"
 	@$(PYTHON) -m venv $(CLIENTS)
-	@$(CLIENTS)/bin/pip install $(PIP_FLAGS) -r constraints-clients.txt
+	@$(CLIENTS)/bin/pip install $(PIP_FLAGS) --no-deps -r constraints-clients.txt
 	@cp tests/clients/package.json $(CLIENTS)/
 	@cd $(CLIENTS) && PATH="$$PWD/bin:$$PATH" bin/npm install --silent --no-audit --no-fund --ignore-scripts
 	@touch $@

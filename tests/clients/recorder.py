@@ -1,4 +1,4 @@
-"""A proxy that notes which routes a client asks for, and what it is answered."""
+"""A proxy that notes which routes a client asks for, and the status of each answer."""
 
 from __future__ import annotations
 

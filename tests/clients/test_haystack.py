@@ -41,10 +41,10 @@ def test_tei_embedder(url: str, server: Server) -> None:
 def test_tei_sparse_embedder(url: str, server: Server) -> None:
     embedder = HuggingFaceTEISparseTextEmbedder(api_base_url=f"{url}/models/splade", token=None)
     embedding = embedder.run(QUERY)["sparse_embedding"]
-    own = server.ask("splade", TEXT=[QUERY])
-    indices = [int(index) for index in own["indices"][0] if index >= 0]
+    outputs = server.ask("splade", TEXT=[QUERY])
+    indices = [int(index) for index in outputs["indices"][0] if index >= 0]
     assert embedding.indices == indices
-    assert np.array_equal(np.array(embedding.values, np.float32), own["values"][0, : len(indices)])
+    assert np.array_equal(np.array(embedding.values, np.float32), outputs["values"][0, : len(indices)])
 
 
 def test_tei_ranker(url: str, server: Server) -> None:

@@ -35,71 +35,71 @@ def test_sentence_similarity(url: str, server: Server) -> None:
 
 def test_text_classification(url: str, server: Server) -> None:
     answer = client(url, "sentiment").text_classification(TEXTS[1])
-    own = server.ask("sentiment", TEXT=TEXTS[1:2])
-    assert answer[0].label == own["label"][0, 0]
-    assert F32(answer[0].score) == own["score"][0, 0]
-    assert {F32(one.score) for one in answer} == set(own["scores"][0])
+    outputs = server.ask("sentiment", TEXT=TEXTS[1:2])
+    assert answer[0].label == outputs["label"][0, 0]
+    assert F32(answer[0].score) == outputs["score"][0, 0]
+    assert {F32(one.score) for one in answer} == set(outputs["scores"][0])
 
 
 def test_token_classification(url: str, server: Server) -> None:
     text = "Angela Merkel met Barack Obama in Berlin."
     answer = client(url, "ner").token_classification(text)
-    own = server.ask("ner", TEXT=[text])
-    count = int((own["end"][0] > 0).sum())
+    outputs = server.ask("ner", TEXT=[text])
+    count = int((outputs["end"][0] > 0).sum())
     assert count
     assert [(one.start, one.end) for one in answer] == [
-        (int(own["start"][0, place]), int(own["end"][0, place])) for place in range(count)
+        (int(outputs["start"][0, place]), int(outputs["end"][0, place])) for place in range(count)
     ]
-    assert [F32(one.score) for one in answer] == own["score"][0, :count].tolist()
-    assert [one.entity_group or one.entity for one in answer] == own["label"][0, :count].tolist()
+    assert [F32(one.score) for one in answer] == outputs["score"][0, :count].tolist()
+    assert [one.entity_group or one.entity for one in answer] == outputs["label"][0, :count].tolist()
 
 
 def test_question_answering(url: str, server: Server) -> None:
     context = "The library is in the old town, behind the station."
     answer = client(url, "qa").question_answering(question=QUERY, context=context)
-    own = server.ask("qa", QUESTION=[QUERY], CONTEXT=[context])
+    outputs = server.ask("qa", QUESTION=[QUERY], CONTEXT=[context])
     first = answer[0] if isinstance(answer, list) else answer
     assert (first.answer, first.start, first.end) == (
-        own["answer"].flat[0],
-        own["start"].flat[0],
-        own["end"].flat[0],
+        outputs["answer"].flat[0],
+        outputs["start"].flat[0],
+        outputs["end"].flat[0],
     )
-    assert F32(first.score) == own["score"].flat[0]
+    assert F32(first.score) == outputs["score"].flat[0]
 
 
 def test_fill_mask(url: str, server: Server) -> None:
     text = "The [MASK] jumps over the dog."
     answer = client(url, "mask").fill_mask(text)
-    own = server.ask("mask", TEXT=[text])
-    assert [F32(one.score) for one in answer] == own["scores"].ravel().tolist()
-    assert [one.token for one in answer] == own["ids"].ravel().tolist()
-    assert [one.token_str for one in answer] == own["tokens"].ravel().tolist()
+    outputs = server.ask("mask", TEXT=[text])
+    assert [F32(one.score) for one in answer] == outputs["scores"].ravel().tolist()
+    assert [one.token for one in answer] == outputs["ids"].ravel().tolist()
+    assert [one.token_str for one in answer] == outputs["tokens"].ravel().tolist()
 
 
 def test_zero_shot_classification(url: str, server: Server) -> None:
     labels = ["travel", "cooking", "sport"]
     answer = client(url, "nli").zero_shot_classification(TEXTS[1], labels)
-    own = server.ask("nli", TEXT=TEXTS[1:2], LABELS=[labels])
-    assert [one.label for one in answer] == own["labels"][0].tolist()
-    assert [F32(one.score) for one in answer] == own["scores"][0].tolist()
+    outputs = server.ask("nli", TEXT=TEXTS[1:2], LABELS=[labels])
+    assert [one.label for one in answer] == outputs["labels"][0].tolist()
+    assert [F32(one.score) for one in answer] == outputs["scores"][0].tolist()
 
 
 def test_image_classification(url: str, server: Server) -> None:
     answer = client(url, "vit").image_classification(png())
-    own = server.file("vit", "IMAGE", png())
-    assert [one.label for one in answer] == own["top_labels"][0].tolist()
-    assert [F32(one.score) for one in answer] == own["top_scores"][0].tolist()
+    outputs = server.file("vit", "IMAGE", png())
+    assert [one.label for one in answer] == outputs["top_labels"][0].tolist()
+    assert [F32(one.score) for one in answer] == outputs["top_scores"][0].tolist()
 
 
 def test_object_detection(url: str, server: Server) -> None:
     answer = client(url, "yolos").object_detection(png())
-    own = server.file("yolos", "IMAGE", png())
-    count = int(own["count"].flat[0])
+    outputs = server.file("yolos", "IMAGE", png())
+    count = int(outputs["count"].flat[0])
     assert count
-    assert [one.label for one in answer] == own["labels"][0, :count].tolist()
-    assert [F32(one.score) for one in answer] == own["scores"][0, :count].tolist()
+    assert [one.label for one in answer] == outputs["labels"][0, :count].tolist()
+    assert [F32(one.score) for one in answer] == outputs["scores"][0, :count].tolist()
     corners = [[one.box.xmin, one.box.ymin, one.box.xmax, one.box.ymax] for one in answer]
-    assert np.allclose(corners, own["boxes"][0, :count], rtol=0, atol=1)  # the schema has whole pixels
+    assert np.allclose(corners, outputs["boxes"][0, :count], rtol=0, atol=1)  # the schema has whole pixels
 
 
 def test_automatic_speech_recognition(url: str, server: Server) -> None:

@@ -11,9 +11,6 @@ import pytest
 from kserve import Server
 from texts import MANY, QUERY, TEXTS, wav
 
-HUB = pytest.mark.asks_the_hub
-"""For the provider huggingface: litellm looks for the model's length and tokenizer there."""
-
 
 def numbers(answer: Any) -> np.ndarray:
     return np.array([row["embedding"] for row in answer.data], np.float32)
@@ -29,7 +26,6 @@ def test_embedding(url: str, server: Server, provider: str) -> None:
     assert np.array_equal(numbers(answer), server.vectors("minilm", MANY))
 
 
-@HUB
 def test_embedding_of_tei(url: str, server: Server) -> None:
     """``input_type`` keeps litellm from asking the hub which task the model has."""
     answer = litellm.embedding(
@@ -45,7 +41,7 @@ def test_embedding_of_tei(url: str, server: Server) -> None:
         ("cohere/rerank", "/v2/rerank"),
         ("jina_ai/rerank", "/v1/rerank"),
         ("hosted_vllm/rerank", "/v1/rerank"),
-        pytest.param("huggingface/rerank", "", marks=HUB),
+        ("huggingface/rerank", ""),
     ],
 )
 def test_rerank(url: str, server: Server, model: str, path: str) -> None:

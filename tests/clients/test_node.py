@@ -18,7 +18,7 @@ ENVIRONMENT = Path(sys.prefix)
 
 
 def node(script: str, **values: Any) -> Any:
-    """What a module prints as JSON; ``given`` holds the values."""
+    """The JSON that a module prints; ``given`` holds the values."""
     code = f"const given = JSON.parse(process.argv[1]);\n{script}"
     done = subprocess.run(
         [str(ENVIRONMENT / "bin" / "node"), "--input-type=module", "-e", code, "--", json.dumps(values)],

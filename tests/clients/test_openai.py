@@ -51,8 +51,8 @@ def test_embeddings_of_token_ids(client: openai.OpenAI, server: Server) -> None:
     vectors = np.array([row.embedding for row in answer.data], np.float32)
     assert np.array_equal(vectors, server.vectors("minilm", TEXTS))
     assert answer.usage.prompt_tokens == sum(map(len, ids)) + 2 * len(ids)
-    one = client.embeddings.create(model="minilm", input=ids[1])
-    assert one.data[0].embedding == pytest.approx(answer.data[1].embedding, abs=1e-6)
+    single = client.embeddings.create(model="minilm", input=ids[1])
+    assert single.data[0].embedding == pytest.approx(answer.data[1].embedding, abs=1e-6)
 
 
 def test_embeddings_of_many_clients_at_the_same_time(url: str, server: Server) -> None:

@@ -48,7 +48,7 @@ def server(repository: Path) -> Iterator[serve.RunningServer]:
 @pytest.fixture(scope="module")
 def url(server: serve.RunningServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     tmp = tmp_path_factory.mktemp("hostile_gateway")
-    with gateways.running(tmp, server.urls.grpc, "--deadline", "3") as address:
+    with gateways.running(tmp, server.urls.grpc, "--deadline", "3", "--drain", "0") as address:
         yield address
         assert (tmp / "stderr").read_text() == "", "a hostile client may not fill the log"
 
@@ -282,7 +282,10 @@ def test_requests_that_are_wrong(url: str, head: str, status: bytes) -> None:
 def test_triton_may_end_in_the_middle_of_a_request(tmp_path: Path, repository: Path) -> None:
     port = free_port()
     options = replace(free("quick", "slow"), grpc_port=port)
-    with gateways.running(tmp_path, f"127.0.0.1:{port}") as url, ThreadPoolExecutor(8) as pool:
+    with (
+        gateways.running(tmp_path, f"127.0.0.1:{port}", "--drain", "0") as url,
+        ThreadPoolExecutor(8) as pool,
+    ):
         with serve.start(repository, options) as running:
             until(lambda: send(url, b'{"model": "quick", "input": "x"}').status_code == 200)
             asked = [pool.submit(send, url, b'{"model": "slow", "input": "x"}') for _ in range(8)]

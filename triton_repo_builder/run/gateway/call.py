@@ -13,6 +13,7 @@ from triton_repo_builder.run.gateway import refusal
 from triton_repo_builder.run.gateway.catalogue import Catalogue, Served
 from triton_repo_builder.run.gateway.options import GatewayOptions
 from triton_repo_builder.run.gateway.refusal import Headers, Refusal, invalid
+from triton_repo_builder.run.gateway.text_rules import characters, parts
 from triton_repo_builder.run.gateway.triton import Answer, Columns, Metadata, Triton
 
 JSON = b"application/json"
@@ -103,24 +104,37 @@ class Call:
     ) -> tuple[list[Answer], int]:
         """``infer``, and meanwhile the tokens of the texts or pairs that it is given. Raises ``Refusal``."""
         work = asyncio.ensure_future(self.infer(served, columns, outputs))
+        tasks: list[asyncio.Future[Any]] = [work]
         try:
             await asyncio.sleep(0)  # the request is on its way before anything is counted
-            used = served.rules.used(await self.lengths(served, listed))
+            if self.quick(listed):
+                counts = served.rules.lengths(listed)
+                answers = await work
+            else:  # what fails first ends the other
+                counting = asyncio.ensure_future(self.lengths(served, listed))
+                tasks.append(counting)
+                answers, counts = await asyncio.gather(work, counting)
+            used = served.rules.used(counts)
             self.texts += len(listed)
             self.tokens += used
-            return await work, used
+            return answers, used
         finally:
-            work.cancel()
+            for task in tasks:
+                task.cancel()
 
     async def lengths(self, served: Served, listed: Sequence[Any]) -> list[int]:
         """``TextRules.lengths``, in a thread if it takes long: other requests go on."""
-        if len(listed) < MANY and sum(map(_characters, listed)) < QUICK:
+        if self.quick(listed):
             return served.rules.lengths(listed)
-        return await asyncio.to_thread(served.rules.lengths, listed)
+        counts: list[int] = []
+        for part in parts(listed):  # one after the other: a client that goes away ends it
+            counts += await asyncio.to_thread(served.rules.lengths, part)
+        return counts
 
-
-def _characters(item: Any) -> int:
-    return len(item) if isinstance(item, str) else sum(map(len, item))
+    @staticmethod
+    def quick(listed: Sequence[Any]) -> bool:
+        """Whether tokens of texts, or of pairs of texts, are counted in about a millisecond."""
+        return len(listed) < MANY and sum(map(characters, listed)) < QUICK
 
 
 Handler = Callable[[Call], Awaitable[Reply]]

@@ -25,8 +25,8 @@ IDLE_SECONDS = 75
 TAKING_SECONDS = 30.0
 TAKEN_BYTES = 64 * 1024
 """Bytes of an answer that a client must take in this time, or all that is left."""
-LINGER_SECONDS = 0.2
-"""Time after the last connection was accepted, for the requests that are on their way."""
+LINGER_SECONDS = 2.0
+"""Time for a request that is on its way when the server stops: its client has just connected, say."""
 
 
 class Connection(HttpToolsProtocol):
@@ -94,6 +94,15 @@ class Connection(HttpToolsProtocol):
         """The last byte of a request."""
         self._inside = self._in_body = False
         super().on_message_complete()
+
+    def shutdown(self) -> None:
+        """Close when nothing is on its way any more."""
+        if not self._inside or self._in_body:
+            super().shutdown()
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.loop.call_later(LINGER_SECONDS, self._late)
 
     def on_response_complete(self) -> None:
         """The application has written its answer; the client has to take it."""
@@ -177,7 +186,7 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop listening, answer what has been sent, close.
 
-        Connections that wait to be accepted would be reset with the listening socket: they come first.
+        Connections that wait to be accepted would be reset with the listening socket: they are taken first.
         """
         self.should_exit = True
         with self.listener.dup() as spare:
@@ -186,8 +195,6 @@ class Server(uvicorn.Server):
             await asyncio.sleep(0)
             spare.setblocking(False)
             await self._accept_all(spare)
-        # Clients that have just connected send their request; those with a connection hear that it closes.
-        await asyncio.sleep(LINGER_SECONDS)
         await super().shutdown(sockets)
 
     async def _accept_all(self, listener: socket.socket) -> None:

@@ -7,10 +7,18 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from prometheus_client import CONTENT_TYPE_LATEST, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
 
 from triton_repo_builder.run.gateway.access import Access
 
+disable_created_metrics()  # type: ignore[no-untyped-call]
 TYPE = CONTENT_TYPE_LATEST.encode()
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 REQUESTS = Counter(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +12,12 @@ from typing import Any
 from triton_repo_builder.run.gateway.refusal import Refusal, invalid
 
 PARALLELISM = "TOKENIZERS_PARALLELISM"
+LONG = 1 << 16
+"""Characters of a text from which on its beginning is counted first: tokens take 150 bytes each."""
+LONGEST = 1 << 20
+"""Characters of a text that is counted to its end; a tokenizer model of trb takes as many bytes."""
+MOST_IDS = 300_000
+"""Token ids of a request, as at OpenAI."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +54,24 @@ class TextRules:
         return loaded
 
     def lengths(self, texts: Sequence[Any]) -> list[int]:
-        """Tokens of each text, or pair of texts, before truncation; empty if they cannot be counted."""
+        """Tokens of each text, or pair of texts, before truncation; empty if they cannot be counted.
+
+        Of a long text that the model does not read to its end, the tokens of its beginning.
+        Raises ``Refusal`` 413 for a text that is too long to be counted.
+        """
         if self.tokenizer is None:
             return []
         if self.prompt:
             texts = [self.prompt + text if isinstance(text, str) else text for text in texts]
-        return [len(row.ids) for row in self.tokenizer.encode_batch_fast(texts)]
+        counts = [len(row.ids) for row in self.tokenizer.encode_batch_fast(list(map(beginning, texts)))]
+        for number, text in enumerate(texts):
+            size = characters(text)
+            # The last words of a beginning may be other tokens than in the text: half of them are enough.
+            if size > LONG and (counts[number] < 2 * self.max_length or not self.max_length):
+                if size > LONGEST:
+                    raise Refusal(413, f"text {number} has {size} characters; at most {LONGEST} are counted")
+                counts[number] = len(self.tokenizer.encode_batch_fast([text])[0].ids)
+        return counts
 
     def cut(self, length: int) -> int:
         """Tokens of a text that the model sees."""
@@ -79,6 +97,11 @@ class TextRules:
         """The texts of token ids, without special tokens: the served tokenizer adds its own."""
         if self.tokenizer is None:
             raise invalid("token ids cannot be read: the gateway has no tokenizer (--repo); send text", field)
+        count = sum(map(len, rows))
+        if count > MOST_IDS:
+            raise Refusal(
+                413, f"`{field}` has {count} token ids; at most {MOST_IDS} are allowed", field=field
+            )
         size = self.tokenizer.get_vocab_size()
         for row in rows:
             for id in row:
@@ -111,3 +134,27 @@ class TextRules:
                 field,
             )
         return [text + each for each in texts]
+
+
+def characters(text: Any) -> int:
+    """The length of a text, or of a pair of texts together."""
+    return len(text) if isinstance(text, str) else sum(map(len, text))
+
+
+def beginning(text: Any) -> Any:
+    """The first ``LONG`` characters of a text, or of each text of a pair."""
+    if isinstance(text, str):
+        return text if len(text) <= LONG else text[:LONG]
+    return text if characters(text) <= LONG else tuple(part[:LONG] for part in text)
+
+
+def parts(texts: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """The texts in parts of about four times ``LONG`` characters."""
+    start = size = 0
+    for number, text in enumerate(texts):
+        size += min(characters(text), LONG)
+        if size > 4 * LONG:
+            yield texts[start : number + 1]
+            start, size = number + 1, 0
+    if start < len(texts):
+        yield texts[start:]

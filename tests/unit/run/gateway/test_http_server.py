@@ -253,6 +253,35 @@ def test_connections_that_wait_to_be_accepted_are_answered() -> None:
     assert [text for text in answers if not text.startswith(b"HTTP/1.1 200")] == []
 
 
+@pytest.mark.parametrize("before", [0, 1, len(REQUEST) - 30, len(REQUEST) - 3])
+def test_a_request_on_its_way_is_answered_when_the_server_stops(before: int) -> None:
+    with running(gateway()) as (port, instance), connect(port) as used, connect(port) as fresh:
+        used.sendall(REQUEST)
+        assert status(used) == 200
+        for client in (used, fresh):
+            client.sendall(REQUEST[:before])
+        time.sleep(0.2)
+        instance.handle_exit(signal.SIGINT, None)
+        time.sleep(0.5)
+        if before:
+            used.sendall(REQUEST[before:])
+            assert answer(used).startswith(b"HTTP/1.1 200")
+        else:
+            assert answer(used) == b""  # it was idle
+        fresh.sendall(REQUEST[before:])
+        assert answer(fresh).startswith(b"HTTP/1.1 200")
+
+
+def test_a_silent_connection_does_not_hold_up_the_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "LINGER_SECONDS", 0.2)
+    with running(gateway()) as (port, instance), connect(port) as silent:
+        time.sleep(0.1)
+        begun = time.monotonic()
+        instance.handle_exit(signal.SIGINT, None)
+        assert answer(silent) == b""
+        assert time.monotonic() - begun < 3
+
+
 def answer_of_one(client: socket.socket) -> bytes:
     try:
         return client.recv(65536)

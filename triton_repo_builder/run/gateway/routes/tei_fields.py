@@ -80,10 +80,9 @@ def inputs(document: Document, served: Served, most: int, field: str = "inputs")
         if isinstance(value[0], int):
             value = [value]
         check_count(len(value), field, most)
-        if any(isinstance(row, list) for row in value):
-            value = [
-                served.rules.texts_of_ids([row], field)[0] if isinstance(row, list) else row for row in value
-            ]
+        if rows := [row for row in value if isinstance(row, list)]:
+            decoded = iter(served.rules.texts_of_ids(rows, field))
+            value = [next(decoded) if isinstance(row, list) else row for row in value]
     return texts(value, field, most)
 
 

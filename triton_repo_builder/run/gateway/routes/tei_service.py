@@ -14,6 +14,7 @@ from triton_repo_builder.run.gateway.catalogue import SHOWN, Served
 from triton_repo_builder.run.gateway.labels import labels
 from triton_repo_builder.run.gateway.refusal import Refusal, invalid
 from triton_repo_builder.run.gateway.routes.tei_fields import Document, answered, empty, endpoint, statuses
+from triton_repo_builder.run.gateway.text_rules import LONGEST
 
 TEXT_TASKS = tuple(
     signature.task for signature in recognition.SIGNATURES if not {"IMAGE", "AUDIO"} & set(signature.inputs)
@@ -48,6 +49,8 @@ async def tokenize(call: Call, document: Document) -> Reply:
     if name is not None:
         listed = served.rules.prompted(listed, name, "prompt_name")
     listed = [served.rules.prompt + text for text in listed]
+    if sum(map(len, listed)) > LONGEST:
+        raise Refusal(413, f"`inputs` has over {LONGEST} characters together", field="inputs")
     tokenizer = _tokenizer(served)
 
     def tokens() -> list[list[dict[str, Any]]]:

@@ -1,4 +1,4 @@
-"""The table of routes and clients in docs/api.md: each call is made as it is written there."""
+"""docs/api.md: each Python block, and each call of the table of clients, runs as it is written there."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from conftest import ROOT
 from recorder import Recorder, recording
 from texts import png, wav
 
-HEADING = "## Clients"
+HEADING = "Clients"
 NODE = "Node.js"
+ADDRESS = "http://localhost:9000"
 
 
 class Row(NamedTuple):
@@ -26,23 +27,28 @@ class Row(NamedTuple):
     call: str
 
 
-def section() -> str:
-    """The section of the page, up to the next one."""
-    pages = "\n".join(page.read_text() for page in sorted((ROOT / "docs").glob("api*.md")))
-    assert pages.count(f"{HEADING}\n") == 1
-    return re.split(r"^## ", pages.split(f"{HEADING}\n")[1], flags=re.MULTILINE)[0]
+def sections() -> dict[str, str]:
+    """The text below each heading of the second level."""
+    page = (ROOT / "docs" / "api.md").read_text()
+    parts = re.split(r"^## (.*)$", page, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
-def block(language: str) -> str:
-    """The imports that the calls need."""
-    blocks = re.findall(rf"^```{language}\n(.*?)^```", section(), re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 1
-    return str(blocks[0])
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
 def rows() -> list[Row]:
-    listed = re.findall(r"^\| `(/\S*)` \| ([^|]+) \| `(.+)` \|$", section(), re.MULTILINE)
+    listed = re.findall(r"^\| `(/\S*)` \| ([^|]+) \| `(.+)` \|$", sections()[HEADING], re.MULTILINE)
     return [Row(*row) for row in listed]
+
+
+EXAMPLES = [
+    pytest.param(example, id=f"{name}-{number}")
+    for name, text in sections().items()
+    if name != HEADING
+    for number, example in enumerate(blocks(text, "python"))
+]
 
 
 @pytest.fixture(scope="module")
@@ -54,26 +60,32 @@ def recorder(url: str) -> Iterator[Recorder]:
 @pytest.fixture(scope="module")
 def imported() -> dict[str, object]:
     names: dict[str, object] = {}
-    exec(block("python"), names)
+    exec(blocks(sections()[HEADING], "python")[0], names)
     return names
 
 
-def case(row: Row) -> Any:
-    marks = pytest.mark.asks_the_hub if row.client == "litellm (TEI)" else ()
-    return pytest.param(row, id=f"{row.route}-{row.client}", marks=marks)
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with the files that the calls name."""
+    for name, content in (("image.png", png()), ("sound.wav", wav()), ("speech.wav", wav())):
+        (tmp_path / name).write_bytes(content)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
-@pytest.mark.parametrize("row", map(case, rows()))
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_the_example_runs(example: str, url: str, files: Path) -> None:
+    assert ADDRESS in example
+    exec(example.replace(ADDRESS, url), {})
+
+
+@pytest.mark.parametrize("row", rows(), ids=lambda row: f"{row.route}-{row.client}")
 def test_the_call_works(
     row: Row,
     recorder: Recorder,
     imported: dict[str, object],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    files: Path,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("image.png").write_bytes(png())
-    Path("sound.wav").write_bytes(wav())
     recorder.requests.clear()
     if NODE in row.client:
         _by_node(row.call, recorder.url)
@@ -93,7 +105,8 @@ def test_every_client_is_in_the_table() -> None:
 
 def _by_node(call: str, url: str) -> None:
     environment = Path(sys.prefix)
-    code = f'{block("javascript")}\nconst URL = "{url}";\nif (!(await {call})) process.exit(1);'
+    imports = blocks(sections()[HEADING], "javascript")[0]
+    code = f'{imports}\nconst URL = "{url}";\nif (!(await {call})) process.exit(1);'
     # npm's packages are looked for from the working directory.
     argv = [str(environment / "bin" / "node"), "--input-type=module", "-e", code]
     done = subprocess.run(argv, cwd=environment, capture_output=True, text=True, timeout=120, check=False)
