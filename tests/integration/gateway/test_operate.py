@@ -184,6 +184,22 @@ def test_triton_may_end_and_start_again(tmp_path: Path, repository: Path) -> Non
                 assert gone.json()["error"]["type"] == "server_error"
 
 
+def test_an_endpoint_that_is_unloaded_and_loaded_again(tmp_path: Path, repository: Path) -> None:
+    with serve.start(repository, free("quick", "slow")) as triton, running(tmp_path, triton.urls.grpc) as url:
+
+        def change(verb: str) -> None:
+            models = f"{triton.urls.http}/v2/repository/models"
+            assert requests.post(f"{models}/quick/{verb}", json={}, timeout=60).status_code == 200
+
+        assert post(url, "x").status_code == 200
+        change("unload")
+        seen = set()
+        until(lambda: seen.add(post(url, "x").status_code) or 404 in seen, 30)
+        assert seen <= {200, 404, 503}
+        change("load")
+        until(lambda: post(url, "x").status_code == 200, 30)
+
+
 def test_keys_are_read_again_on_change(tmp_path: Path, server: serve.RunningServer) -> None:
     keys = tmp_path / "keys"
     first, second = "key-of-the-first-team", "key-of-the-second-team"

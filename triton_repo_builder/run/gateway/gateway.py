@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -73,22 +73,24 @@ class Gateway:
             ready = (await self.triton.call("ServerReady", TIMEOUT)).ready if self.read else True
         except Refusal:
             return
-        served = {each.name: self._with_old_tokenizer(each) for each in new}
+        served = self._with_old_tokenizers(new.by_name.values())
         if not ready:
             served = {**self.catalogue.by_name, **served}
         self.catalogue = Catalogue(served.values(), new.routing)
         self.read = True
 
-    def _with_old_tokenizer(self, served: Served) -> Served:
-        """The endpoint with the tokenizer that is in memory, if its file is the same: reading takes long."""
-        file = served.rules.file
-        stamp = file.stat().st_mtime_ns if file is not None and file.exists() else 0
-        old = self.catalogue.by_name.get(served.name)
-        if file is None or old is None or old.rules != served.rules or self._stamps.get(file) != stamp:
-            if file is not None:
-                self._stamps[file] = stamp
-            return served
-        return replace(served, rules=old.rules)
+    def _with_old_tokenizers(self, endpoints: Iterable[Served]) -> dict[str, Served]:
+        """The endpoints with the tokenizers in memory whose files are the same: reading takes long."""
+        files = {each.rules.file for each in endpoints if each.rules.file is not None}
+        stamps = {file: file.stat().st_mtime_ns for file in files if file.exists()}
+        kept = {file for file, stamp in stamps.items() if self._stamps.get(file) == stamp}
+        self._stamps = stamps
+        served = {}
+        for each in endpoints:
+            old = self.catalogue.by_name.get(each.name)
+            same = old is not None and old.rules == each.rules and each.rules.file in kept
+            served[each.name] = replace(each, rules=old.rules) if old is not None and same else each
+        return served
 
     async def _refresh_often(self) -> None:
         while True:
@@ -120,8 +122,9 @@ class Gateway:
                 served, columns, outputs, timeout=call.timeout, id=call.id, metadata=call.metadata
             )
         except Refusal as error:
-            if error.status == 404:  # unloaded, or not loaded yet: the client's request is right
+            if error.status in (404, 503):
                 self._stale.set()
+            if error.status == 404:  # unloaded, or not loaded yet: the client's request is right
                 raise Refusal(503, error.message, code="unavailable", retry_after=1) from None
             raise
         finally:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
+import tiny
 from prometheus_client import REGISTRY
 
 from triton_repo_builder.repository.interface import Endpoint
@@ -23,6 +26,7 @@ from triton_repo_builder.run.gateway.discovery import Discovery
 from triton_repo_builder.run.gateway.gateway import Gateway
 from triton_repo_builder.run.gateway.options import MIB, GatewayOptions
 from triton_repo_builder.run.gateway.refusal import Refusal
+from triton_repo_builder.run.gateway.text_rules import TextRules
 from triton_repo_builder.run.gateway.triton import PROGRESS, Triton
 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -322,3 +326,20 @@ def test_the_log_says_what_a_request_was(capsys: pytest.CaptureFixture[str]) -> 
     )
     assert right["trace"] == PARENT.split("-")[1]
     assert (wrong["status"], wrong["model"]) == (400, "m")
+
+
+def test_tokenizers_stay_in_memory_until_their_file_changes(tmp_path: Path) -> None:
+    file = tiny.tokenizer(tmp_path / "tokenizer.json")
+    gate = gateway()
+
+    def read() -> list[Any]:
+        rules = [TextRules(file=file, max_length=8) for _ in range(2)]
+        fresh = [replace(SERVED, name=name, rules=each) for name, each in zip("ab", rules, strict=True)]
+        gate.catalogue = Catalogue(gate._with_old_tokenizers(fresh).values())
+        return [each.rules.tokenizer for each in gate.catalogue]
+
+    first, second = read(), read()
+    assert all(one is other for one, other in zip(first, second, strict=True))
+    os.utime(file, ns=(1, 1))
+    third = read()
+    assert not any(one is other for one, other in zip(first, third, strict=True))
