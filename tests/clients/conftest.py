@@ -118,7 +118,7 @@ def closed_url(triton: dict[str, str], repository: Path) -> Iterator[str]:
 
 @contextmanager
 def _gateway(triton: dict[str, str], repository: Path, *options: str) -> Iterator[str]:
-    place = ("--url", triton["grpc"], "--repo", str(repository), "--port", "0")
+    place = ("--url", triton["grpc"], "--repo", str(repository), "--port", "0", "--deadline", "120")
     log = repository.parent / f"gateway{len(options)}"
     with _running(log, "gateway", *place, *options) as about:
         yield about["url"]

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import io
+from pathlib import Path
+
 import numpy as np
 import pytest
 from huggingface_hub import AsyncInferenceClient, InferenceClient
 from huggingface_hub.errors import HfHubHTTPError
 from kserve import Server
+from PIL import Image
 from texts import MANY, QUERY, TEXTS, png, wav
 
 F32 = np.float32
+LABELS = ["travel", "cooking", "sport"]
 
 
 def client(url: str, name: str) -> InferenceClient:
@@ -77,9 +84,8 @@ def test_fill_mask(url: str, server: Server) -> None:
 
 
 def test_zero_shot_classification(url: str, server: Server) -> None:
-    labels = ["travel", "cooking", "sport"]
-    answer = client(url, "nli").zero_shot_classification(TEXTS[1], labels)
-    outputs = server.ask("nli", TEXT=TEXTS[1:2], LABELS=[labels])
+    answer = client(url, "nli").zero_shot_classification(TEXTS[1], LABELS)
+    outputs = server.ask("nli", TEXT=TEXTS[1:2], LABELS=[LABELS])
     assert [one.label for one in answer] == outputs["labels"][0].tolist()
     assert [F32(one.score) for one in answer] == outputs["scores"][0].tolist()
 
@@ -89,6 +95,34 @@ def test_image_classification(url: str, server: Server) -> None:
     outputs = server.file("vit", "IMAGE", png())
     assert [one.label for one in answer] == outputs["top_labels"][0].tolist()
     assert [F32(one.score) for one in answer] == outputs["top_scores"][0].tolist()
+
+
+def test_zero_shot_image_classification(url: str, server: Server, tmp_path: Path) -> None:
+    (tmp_path / "image.png").write_bytes(png())
+    answer = client(url, "clip").zero_shot_image_classification(
+        tmp_path / "image.png", candidate_labels=LABELS
+    )
+    columns = {"IMAGE": [base64.b64encode(png()).decode()], "LABELS": [LABELS]}
+    outputs = server.ask("clip", **columns)
+    assert [one.label for one in answer] == outputs["labels"][0].tolist()
+    assert [F32(one.score) for one in answer] == outputs["scores"][0].tolist()
+
+
+def test_image_segmentation(url: str, server: Server) -> None:
+    answer = client(url, "segformer").image_segmentation(png())
+    outputs = server.file("segformer", "IMAGE", png())
+    areas = dict(zip(outputs["labels"][0], outputs["label_ids"][0], strict=True))
+    label_map = np.asarray(Image.open(io.BytesIO(base64.b64decode(outputs["label_map"][0, 0]))))
+    assert answer
+    for one in answer:
+        assert np.array_equal(np.asarray(one.mask) > 0, label_map == areas[one.label])
+
+
+def test_audio_classification(url: str, server: Server) -> None:
+    answer = client(url, "sounds").audio_classification(wav())
+    outputs = server.file("sounds", "AUDIO", wav())
+    assert answer[0].label == outputs["label"][0, 0]
+    assert F32(answer[0].score) == outputs["score"][0, 0]
 
 
 def test_object_detection(url: str, server: Server) -> None:
@@ -113,8 +147,6 @@ async def _similar(url: str) -> list[float]:
 
 
 def test_the_asynchronous_client(url: str) -> None:
-    import asyncio
-
     assert asyncio.run(_similar(url)) == client(url, "minilm").sentence_similarity(QUERY, TEXTS)
 
 

@@ -188,6 +188,7 @@ def _run(
     with _progress() as tell:
         kept = start(progress=tell)
     server, entry_file, as_json = kept.server, process.supervise, process.as_json
+    shown = False
 
     def restarted() -> None:
         if entry_file is not None:
@@ -208,9 +209,10 @@ def _run(
                 registry.add(entry_file, _entry(about, begun), process.name or "")
             else:
                 _show(about, as_json=as_json)
+            shown = True
             _wait(kept, restarted)
     except TrbError as error:
-        if not as_json:
+        if not (as_json and shown):
             raise
         console.print_error(error)  # not raised: the endpoints are the one object on stdout
         return int(error.code.exit)

@@ -149,6 +149,15 @@ def test_behind_an_admin_key_and_beyond_loopback(tmp_path: Path, repository: Pat
         until(lambda: httpx.get(f"{url}/v1/models", headers=headers).json()["data"], 20)
 
 
+def test_a_gateway_that_does_not_start_is_the_error_of_the_command(tmp_path: Path, repository: Path) -> None:
+    ports = ("--http-port=0", "--grpc-port=0", "--metrics-port=0")
+    arguments = ("--openai", PORT, "--json", f"--map={tmp_path / 'none.toml'}")
+    done = in_folder(tmp_path, "serve", str(repository), *ports, *arguments)
+    assert done.returncode == Code.NOT_FOUND.exit
+    assert json.loads(done.stdout)["code"] == Code.NOT_FOUND.kind
+    assert "none.toml" in done.stderr
+
+
 def test_what_cannot_work_is_refused_before_models_are_loaded(tmp_path: Path, repository: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
