@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from triton_repo_builder.run.client.codec import Array, from_raw
-from triton_repo_builder.run.client.grpc import SERVICE, aio_channel, aio_error, service_pb2
+from triton_repo_builder.run.client.grpc import SERVICE, service_pb2
 from triton_repo_builder.run.gateway.catalogue import Served
+from triton_repo_builder.run.gateway.http2 import CallFailed, Channel
 from triton_repo_builder.run.gateway.refusal import Refusal
 
 Columns = Mapping[str, Sequence[bytes] | Sequence[Sequence[bytes]]]
@@ -28,12 +29,6 @@ PROGRESS: ContextVar[Callable[[int], None] | None] = ContextVar("progress", defa
 """Called with the rows of each part that was answered, in the context of ``Triton.infer``."""
 UNDER_WAY = 4
 """Parts of one request that wait at Triton at a time: enough to fill batches, few enough to be fair."""
-OPTIONS = (
-    ("grpc.max_send_message_length", -1),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-)
 STATUS = {
     "INVALID_ARGUMENT": 400,
     "OUT_OF_RANGE": 400,
@@ -60,30 +55,29 @@ class Triton:
         self.messages: Any = service_pb2()
 
     def open(self) -> None:
-        """Make the channel, which belongs to the event loop that runs now."""
-        self.channel = aio_channel(self.url, *OPTIONS)
-        self._infer: Any = self.method("ModelInfer")
-        self._error: Any = aio_error()
-
-    def method(self, name: str) -> Any:
-        """A call of the protocol."""
-        return self.channel.unary_unary(
-            f"{SERVICE}/{name}",
-            request_serializer=getattr(self.messages, f"{name}Request").SerializeToString,
-            response_deserializer=getattr(self.messages, f"{name}Response").FromString,
-        )
+        """Make the channel; it connects at the first call."""
+        self.channel = Channel(self.url)
 
     async def close(self) -> None:
         """Close the channel."""
         await self.channel.close()
 
     async def call(self, name: str, /, timeout: float, **fields: Any) -> Any:
-        """One of the protocol's other calls, such as ``ModelConfig``. Raises ``Refusal``."""
-        request = getattr(self.messages, f"{name}Request")(**fields)
+        """One of the protocol's calls without metadata, such as ``ModelConfig``. Raises ``Refusal``."""
+        return await self.ask(name, getattr(self.messages, f"{name}Request")(**fields), timeout)
+
+    async def ask(self, name: str, request: Any, timeout: float, metadata: Metadata = ()) -> Any:
+        """The answer to one message. Raises ``Refusal``."""
         try:
-            return await self.method(name)(request, timeout=timeout)
-        except self._error as error:
-            raise self.refusal(error, timeout) from None
+            answer = await self.channel.call(
+                f"{SERVICE}/{name}", request.SerializeToString(), timeout, metadata
+            )
+        except CallFailed as error:
+            raise refusal(error) from None
+        try:
+            return getattr(self.messages, f"{name}Response").FromString(answer)
+        except ValueError:  # protobuf's DecodeError
+            raise Refusal(502, "the inference server's answer is not understood", code="backend") from None
 
     async def infer(
         self,
@@ -144,10 +138,7 @@ class Triton:
             request.raw_input_contents.append(packed(flat))
         for name in outputs:
             request.outputs.add(name=served.outputs.get(name, name))
-        try:
-            response = await self._infer(request, timeout=timeout, metadata=metadata or None)
-        except self._error as error:
-            raise self.refusal(error, timeout) from None
+        response = await self.ask("ModelInfer", request, timeout, metadata)
         if progress := PROGRESS.get():
             progress(len(next(iter(columns.values()))))
         arrays = {
@@ -159,17 +150,15 @@ class Triton:
         except KeyError as missing:
             raise Refusal(502, f"'{served.model}' gave no output {missing}", code="backend") from None
 
-    def refusal(self, error: Any, timeout: float = 0) -> Refusal:
-        """The refusal that a failed call means for the gateway's client."""
-        status = error.code().name
-        message = str(error.details() or status)
-        if status == "DEADLINE_EXCEEDED":
-            message = f"no answer within {timeout:g} s"
-        if status == "UNAVAILABLE":
-            # Triton says so of a model that is not loaded, gRPC of a server that does not answer.
-            message = f"the inference server is not available: {message}"
-        number = STATUS.get(status, 502)
-        return Refusal(number, message, code=status.lower(), retry_after=1 if number in (429, 503) else 0)
+
+def refusal(error: CallFailed) -> Refusal:
+    """The refusal that a failed call means for the gateway's client."""
+    message = error.details or error.status
+    if error.status == "UNAVAILABLE":
+        # Triton says so of a model that is not loaded, the channel of a server that does not answer.
+        message = f"the inference server is not available: {message}"
+    number = STATUS.get(error.status, 502)
+    return Refusal(number, message, code=error.status.lower(), retry_after=1 if number in (429, 503) else 0)
 
 
 def joined(answers: Sequence[Answer], name: str) -> Array:
