@@ -101,6 +101,7 @@ class Connection(asyncio.Protocol):
         self._decoder: Any = hpack.Decoder(max_header_list_size=1 << 20)
         self._decoded: dict[bytes, dict[str, str]] = {}
         self._ends = False
+        self._out: list[bytes] = []
 
     def connection_made(self, transport: Any) -> None:
         """Say what this side takes: answers of any size, headers without a table."""
@@ -130,17 +131,28 @@ class Connection(asyncio.Protocol):
         if len(body) <= min(self._frame, self._window, stream.window):
             self._window -= len(body)
             stream.window -= len(body)
-            self.transport.write(begin + frame(DATA, END_STREAM, number, body))
+            self._write(begin + frame(DATA, END_STREAM, number, body))
         else:
             stream.unsent = memoryview(body)
-            self.transport.write(begin)
+            self._write(begin)
             self._send_more(number, stream)
         return number, stream.answer
 
     def cancel(self, number: int) -> None:
         """Give a call up; the server is told."""
         if self.streams.pop(number, None) is not None and not self.transport.is_closing():
-            self.transport.write(frame(RST_STREAM, 0, number, struct.pack(">I", CANCEL)))
+            self._write(frame(RST_STREAM, 0, number, struct.pack(">I", CANCEL)))
+
+    def _write(self, data: bytes) -> None:
+        """Send it soon, with all that other calls write now: after a batch many requests follow."""
+        if not self._out:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._out.append(data)
+
+    def _flush(self) -> None:
+        data, self._out = b"".join(self._out), []
+        if not self.transport.is_closing():
+            self.transport.write(data)
 
     def _send_more(self, number: int, stream: Stream) -> None:
         """As much of a request as the windows allow."""
@@ -151,7 +163,7 @@ class Connection(asyncio.Protocol):
             part, stream.unsent = stream.unsent[:size], stream.unsent[size:]
             self._window -= size
             stream.window -= size
-            self.transport.write(frame(DATA, 0 if stream.unsent else END_STREAM, number, bytes(part)))
+            self._write(frame(DATA, 0 if stream.unsent else END_STREAM, number, bytes(part)))
 
     def data_received(self, data: bytes) -> None:
         """Take whole frames."""
@@ -187,7 +199,7 @@ class Connection(asyncio.Protocol):
         elif kind == SETTINGS and not flags & ACK:
             self._take_settings(payload)
         elif kind == PING and not flags & ACK:
-            self.transport.write(frame(PING, ACK, 0, payload))
+            self._write(frame(PING, ACK, 0, payload))
         elif kind == WINDOW_UPDATE:
             self._take_window(number, struct.unpack(">I", payload)[0] & LARGEST_WINDOW)
         elif kind == RST_STREAM and (stream := self.streams.pop(number, None)):
@@ -199,7 +211,7 @@ class Connection(asyncio.Protocol):
     def _take_data(self, flags: int, number: int, payload: bytes) -> None:
         self._taken += len(payload)
         if self._taken >= REFRESH:
-            self.transport.write(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", self._taken)))
+            self._write(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", self._taken)))
             self._taken = 0
         stream = self.streams.get(number)
         if stream is not None:
@@ -241,7 +253,7 @@ class Connection(asyncio.Protocol):
                 self._frame = value
             elif setting == MOST_STREAMS:
                 self.most_streams = value
-        self.transport.write(frame(SETTINGS, ACK, 0))
+        self._write(frame(SETTINGS, ACK, 0))
         self._send_all()
 
     def _take_window(self, number: int, more: int) -> None:

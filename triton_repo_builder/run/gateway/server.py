@@ -17,7 +17,7 @@ from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.run.gateway.options import GatewayOptions
 
 EXTRA = "pip install 'triton_repo_builder[gateway]'"
-PACKAGES = ("orjson", "uvicorn", "uvloop", "httptools", "prometheus_client")
+PACKAGES = ("orjson", "uvicorn", "uvloop", "httptools", "hpack", "prometheus_client")
 GRACE = 5
 """Seconds that requests under way get beyond their deadline when the gateway is stopped."""
 BACKLOG = 1024
