@@ -29,6 +29,44 @@ LINGER_SECONDS = 2.0
 """Time for a request that is on its way when the server stops: its client has just connected, say."""
 
 
+class Together:
+    """A transport that sends all that is written in one turn of the event loop at once.
+
+    uvicorn writes the headers of an answer, then its body: two system calls, and a client that wakes twice.
+    """
+
+    def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._out: list[bytes] = []
+
+    def __getattr__(self, name: str) -> Any:
+        """Whatever else the transport can do."""
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Send it soon."""
+        if not self._out:
+            self._loop.call_soon(self.flush)
+        self._out.append(data)
+
+    def flush(self) -> None:
+        """Send it now."""
+        data, self._out = b"".join(self._out), []
+        if data and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes that the client has not taken."""
+        size: int = self._transport.get_write_buffer_size()
+        return size + sum(map(len, self._out))
+
+    def close(self) -> None:
+        """Send what is written, then close."""
+        self.flush()
+        self._transport.close()
+
+
 class Connection(HttpToolsProtocol):
     """A client's connection.
 
@@ -42,7 +80,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         """A client has come."""
-        super().connection_made(transport)
+        super().connection_made(Together(transport, self.loop))  # type: ignore[arg-type]
         self._head = 0
         self._inside = True
         self._in_body = False
