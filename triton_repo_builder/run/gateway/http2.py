@@ -256,12 +256,12 @@ class Connection(asyncio.Protocol):
         self._write(frame(SETTINGS, ACK, 0))
         self._send_all()
 
-    def _take_window(self, number: int, more: int) -> None:
+    def _take_window(self, number: int, size: int) -> None:
         if number == 0:
-            self._window += more
+            self._window += size
             self._send_all()
         elif stream := self.streams.get(number):
-            stream.window += more
+            stream.window += size
             self._send_more(number, stream)
 
     def _send_all(self) -> None:
