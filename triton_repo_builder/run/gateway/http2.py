@@ -155,7 +155,7 @@ class Connection(asyncio.Protocol):
             self.transport.write(data)
 
     def _send_more(self, number: int, stream: Stream) -> None:
-        """As much of a request as the windows allow."""
+        """Send as much of a request as the windows allow."""
         while stream.unsent:
             size = min(len(stream.unsent), self._frame, self._window, stream.window)
             if size <= 0:
