@@ -25,6 +25,12 @@ IMAGE = tiny_images.file(40, 30)
 SOUND = tiny_sounds.wav(tiny_sounds.noise(8000))
 
 
+@pytest.fixture(autouse=True)
+def online(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client refuses also this machine's servers while HF_HUB_OFFLINE is set, as make does."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+
+
 @pytest.fixture
 def client(gateway: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A client of one endpoint by its URL."""

@@ -88,6 +88,9 @@ class Connection(asyncio.Protocol):
     """One connection; calls share it."""
 
     def __init__(self) -> None:
+        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the server has stated its limits."""
+        self.transport: Any = None
         self.streams: dict[int, Stream] = {}
         self.usable = True
         self.most_streams = LAST_STREAM
@@ -114,9 +117,17 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Every call that is under way fails."""
         self.usable = False
+        if not self.ready.done():
+            self.ready.set_exception(OSError("the server closed the connection"))
         for stream in list(self.streams.values()):
             fail(stream, "UNAVAILABLE", f"connection lost: {exc or 'closed by the server'}")
         self.streams.clear()
+
+    def give_up(self) -> None:
+        """Close a connection that was never ready."""
+        self.ready.cancel()
+        if self.transport is not None:
+            self.transport.abort()
 
     def call(self, head: bytes, message: bytes) -> tuple[int, asyncio.Future[bytes]]:
         """Send a request with these encoded headers; the number of its stream, and its answer."""
@@ -254,6 +265,8 @@ class Connection(asyncio.Protocol):
             elif setting == MOST_STREAMS:
                 self.most_streams = value
         self._write(frame(SETTINGS, ACK, 0))
+        if not self.ready.done():
+            self.ready.set_result(None)
         self._send_all()
 
     def _take_window(self, number: int, size: int) -> None:
@@ -338,7 +351,9 @@ class Channel:
             try:
                 opening = loop.create_connection(lambda: connection, host, self.port, ssl=self._tls)
                 await asyncio.wait_for(opening, CONNECT)
+                await asyncio.wait_for(asyncio.shield(connection.ready), CONNECT)
             except (OSError, asyncio.TimeoutError) as error:
+                connection.give_up()
                 words = str(error) or f"no connection within {CONNECT:g} s"
                 raise CallFailed("UNAVAILABLE", f"no connection to {host}:{self.port}: {words}") from None
             self._connections.append(connection)
