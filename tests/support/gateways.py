@@ -69,7 +69,7 @@ def running(tmp: Path, triton: str, *arguments: str) -> Iterator[str]:
     for folder in (tmp, tmp / "tmp"):
         folder.mkdir(exist_ok=True)
     out, err = tmp / "stdout", tmp / "stderr"
-    argv = [*ARGV, "gateway", "--url", triton, "--port", "0", "--json", *arguments]
+    argv = [*ARGV, "gateway", "--url", triton, "--port", "0", "--json", "--drain", "0", *arguments]
     with out.open("wb") as stdout, err.open("wb") as stderr:
         process = subprocess.Popen(argv, stdout=stdout, stderr=stderr, env={**os.environ, **own(tmp)})
     try:
