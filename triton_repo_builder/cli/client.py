@@ -141,7 +141,7 @@ def _request(name: str, repo: Path, url: str | None) -> tuple[str, Example]:
 
 
 def _calls(request: Example, base: str, repo: Path, options: ClientOptions) -> dict[str, str]:
-    """The calls, those of the gateway first."""
+    """The calls, the gateway's first."""
     from triton_repo_builder.run.codegen import gateway_calls, python_client
     from triton_repo_builder.run.serve import gateway_process
 

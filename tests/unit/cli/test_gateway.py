@@ -14,8 +14,8 @@ from triton_repo_builder.cli import declared, gateway, group
 from triton_repo_builder.cli.serve import ProcessOptions
 from triton_repo_builder.cli.serve_openai import OpenAIOptions
 from triton_repo_builder.run.client import Answer, HttpClient
+from triton_repo_builder.run.gateway import server
 from triton_repo_builder.run.gateway.options import GatewayOptions, ShadowOptions
-from triton_repo_builder.run.serve import gateway_process
 
 ENTRY = {
     "endpoint": "minilm",
@@ -118,7 +118,7 @@ def test_the_options_reach_a_server_in_the_background_and_the_gateway() -> None:
 
 
 def test_a_missing_package_is_said_before_a_server_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gateway_process, "PACKAGES", ("orjson", "not_installed_at_all"))
+    monkeypatch.setattr(server, "PACKAGES", ("orjson", "not_installed_at_all"))
     with pytest.raises(TrbError) as error:
         OpenAIOptions(on=True, port=0).prepared("127.0.0.1")
     assert error.value.code is Code.ENGINE_MISSING and "not_installed_at_all" in error.value.message

@@ -142,31 +142,21 @@ def send_encoded(url: str, request: bytes, timeout: float) -> str:
     return ""
 
 
-def aio_channel(url: str, *options: tuple[str, int]) -> Any:
-    """A channel of the event loop that runs now."""
-    import grpc
-
-    if url.startswith(TLS):
-        credentials = grpc.ssl_channel_credentials()
-        return grpc.aio.secure_channel(url.removeprefix(TLS), credentials, options=[ANY_SIZE, *options])
-    return grpc.aio.insecure_channel(url, options=[ANY_SIZE, *options])
-
-
-def aio_error() -> Any:
-    """The exception of a call over ``aio_channel`` whose status is not OK."""
-    import grpc
-
-    return grpc.aio.AioRpcError
-
-
 class AsyncConnection:
     """One connection for encoded requests, of any number at a time; nothing is encoded or decoded."""
 
     def __init__(self, url: str) -> None:
+        import grpc
+
         # Channels to one address share a connection unless each keeps its own.
-        self._channel = aio_channel(url, ("grpc.use_local_subchannel_pool", 1))
+        options = [("grpc.use_local_subchannel_pool", 1), ANY_SIZE]
+        if url.startswith(TLS):
+            credentials = grpc.ssl_channel_credentials()
+            self._channel = grpc.aio.secure_channel(url.removeprefix(TLS), credentials, options=options)
+        else:
+            self._channel = grpc.aio.insecure_channel(url, options=options)
         self._call: Any = self._channel.unary_unary(METHOD)
-        self._error = aio_error()
+        self._error = grpc.aio.AioRpcError
 
     async def connect(self, seconds: float) -> bool:
         """Whether the connection is up within so many seconds."""

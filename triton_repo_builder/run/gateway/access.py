@@ -17,7 +17,7 @@ from triton_repo_builder.run.gateway.triton import Metadata
 UNMATCHED = "unmatched"
 """Route of a request to a path that does not exist."""
 HEALTH = "/health"
-"""Path that proxies ask all the time: its answer is no failure, whatever it says."""
+"""Path that proxies ask all the time: its answer is not a failure, whatever it says."""
 GONE = 499
 """Status in logs of a request whose client has gone (nginx's number)."""
 ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")

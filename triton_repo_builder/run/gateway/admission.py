@@ -34,7 +34,7 @@ class Queue:
     _mark: float = 0.0
 
     def enter(self, rows: int) -> None:
-        """Count rows that are on their way. Time without any is no part of the rate."""
+        """Count rows that are on their way. Time without any does not count in the rate."""
         if not self.rows:
             self._mark = time.monotonic()
         self.rows += rows

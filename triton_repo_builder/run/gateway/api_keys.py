@@ -46,7 +46,7 @@ class Key:
 
 
 class ApiKeys:
-    """The keys of a file as it stands now."""
+    """The current keys of a file."""
 
     def __init__(self, path: Path) -> None:
         """Raises ``TrbError``: NOT_FOUND, USAGE with the line, and USAGE if others can read or change it."""

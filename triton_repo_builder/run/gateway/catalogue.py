@@ -29,7 +29,7 @@ class Served:
     """Empty if no route can call it."""
     endpoint: Endpoint
     inputs: Mapping[str, str] = field(default_factory=dict)
-    """Triton's names of inputs that differ from those of the task (``recognition``)."""
+    """Triton's names of inputs that differ from the task's (``recognition``)."""
     outputs: Mapping[str, str] = field(default_factory=dict)
     rules: TextRules = field(default=TextRules(), compare=False)
     facts: Mapping[str, Any] = field(default_factory=dict, compare=False)

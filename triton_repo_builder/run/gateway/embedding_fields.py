@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from triton_repo_builder.run.client.codec import Array
-from triton_repo_builder.run.gateway.call import Call
+from triton_repo_builder.run.gateway.call import Call, encoded
 from triton_repo_builder.run.gateway.catalogue import Served
 from triton_repo_builder.run.gateway.refusal import Refusal, invalid
+from triton_repo_builder.run.gateway.triton import joined
 
 OUTPUT = "embedding"
 QUERY, DOCUMENT = "query", "document"
@@ -118,6 +119,12 @@ def check_normalized(served: Served, normalized: bool | None, field: str) -> Non
     remedy = "--normalize" if normalized else "--no-normalize"
     does = "normalizes its vectors" if served.rules.normalized else "does not normalize its vectors"
     raise invalid(f"`{field}`: '{served.name}' {does}; build an endpoint with {remedy}", field)
+
+
+async def vectors(call: Call, served: Served, listed: Sequence[str], field: str) -> tuple[Array, int]:
+    """The vectors [texts, width] of texts, and their tokens. Raises ``Refusal``."""
+    answers, used = await call.counted(served, {"TEXT": encoded(listed, field)}, (OUTPUT,), listed)
+    return joined(answers, OUTPUT).reshape(len(listed), -1), used
 
 
 def as_base64(vectors: Array) -> list[str]:

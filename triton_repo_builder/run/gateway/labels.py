@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from triton_repo_builder.run.gateway.call import Host
 from triton_repo_builder.run.gateway.catalogue import Served
 from triton_repo_builder.run.gateway.refusal import Refusal
 from triton_repo_builder.run.gateway.triton import Answer
-
-if TYPE_CHECKING:
-    from triton_repo_builder.run.gateway.call import Host
 
 FILE = "labels.txt"
 

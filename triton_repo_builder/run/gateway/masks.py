@@ -15,6 +15,7 @@ import numpy as np
 
 from triton_repo_builder.run.client.codec import Array
 from triton_repo_builder.run.gateway.refusal import Refusal
+from triton_repo_builder.runtime.answers.semantic_segmentation import block
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 KINDS = {(8, 3): ">u1", (8, 0): ">u1", (16, 0): ">u2"}
@@ -62,12 +63,8 @@ def _file(inside: Array) -> bytes:
     return b"".join(
         [
             SIGNATURE,
-            _block(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)),
-            _block(b"IDAT", zlib.compress(lines.tobytes(), LEVEL)),
-            _block(b"IEND", b""),
+            block(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)),
+            block(b"IDAT", zlib.compress(lines.tobytes(), LEVEL)),
+            block(b"IEND", b""),
         ]
     )
-
-
-def _block(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))

@@ -43,9 +43,7 @@ def run(where: Listening, options: GatewayOptions, ready: Callable[[str], None])
 
     Raises ``TrbError``: ENGINE_MISSING without the packages, PORT_BUSY, USAGE of the map or of the API keys.
     """
-    for name in PACKAGES:
-        if find_spec(name) is None:
-            raise TrbError(Code.ENGINE_MISSING, f"the gateway needs the package {name}", remedy=EXTRA)
+    check_packages()
     import uvicorn
 
     from triton_repo_builder.run.gateway import mapping, routes
@@ -81,6 +79,13 @@ def run(where: Listening, options: GatewayOptions, ready: Callable[[str], None])
         timeout_graceful_shutdown=math.ceil(options.timeout) + GRACE,
     )
     Server(config, gateway, listener, lambda: ready(url)).run(sockets=[listener])
+
+
+def check_packages() -> None:
+    """Raises ``TrbError`` ENGINE_MISSING without a package of the extra ``gateway``."""
+    for name in PACKAGES:
+        if find_spec(name) is None:
+            raise TrbError(Code.ENGINE_MISSING, f"the gateway needs the package {name}", remedy=EXTRA)
 
 
 def listening(where: Listening) -> tuple[socket.socket, str]:

@@ -5,7 +5,6 @@ It ends with ``trb``, also when that is killed: its standard input is a pipe who
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import threading
@@ -17,17 +16,16 @@ from pathlib import Path
 from triton_repo_builder.base import process
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.process import Process
-from triton_repo_builder.run.gateway.server import EXTRA
+from triton_repo_builder.run.gateway.server import check_packages
 from triton_repo_builder.run.serve.background import registry
 from triton_repo_builder.run.serve.engine import Progress
 from triton_repo_builder.run.serve.processes import ports, proc
 from triton_repo_builder.run.serve.restarts import LONGEST, QUIET
 
-PACKAGES = ("orjson", "uvicorn", "uvloop")
 READY = 60.0
 """Seconds until the gateway must listen."""
 GRACE = 12.0
-"""Seconds that requests under way get when it is stopped; those of the server are 10."""
+"""Seconds that requests under way get when it is stopped; the server's get 10."""
 ENDS_WITH_INPUT = "--end-with-input"
 COMMAND = "gateway"
 HEADER = "I{now:%m%d %H:%M:%S.%f} {pid} gateway:0] "
@@ -36,9 +34,7 @@ HEADER = "I{now:%m%d %H:%M:%S.%f} {pid} gateway:0] "
 
 def check(host: str, port: int) -> int:
     """The port, or a free one for 0. Raises ``TrbError`` if no gateway could run there."""
-    for name in PACKAGES:
-        if importlib.util.find_spec(name) is None:
-            raise TrbError(Code.ENGINE_MISSING, f"the gateway needs the package {name}", remedy=EXTRA)
+    check_packages()
     return ports.one(host, "openai", port)
 
 

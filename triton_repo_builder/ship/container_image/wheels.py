@@ -18,7 +18,7 @@ TIMEOUT = 900.0
 
 
 def pinned(*, gateway: bool = False) -> list[str]:
-    """``name==version`` of every package in the image, with those of the gateway or without."""
+    """``name==version`` of every package in the image, with the gateway's or without."""
     names = ("requirements.txt", *([GATEWAY] if gateway else []))
     texts = [(resources.docker() / name).read_text(encoding="utf-8") for name in names]
     return [line for text in texts for line in text.splitlines() if "==" in line]

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
 
-import numpy as np
-
 from triton_repo_builder.run.gateway import embedding_fields, recognition, refusal
 from triton_repo_builder.run.gateway.call import (
     JSON,
@@ -17,15 +15,14 @@ from triton_repo_builder.run.gateway.call import (
     Reply,
     Route,
     check_count,
-    encoded,
     flag,
     reply,
     texts,
     whole,
 )
 from triton_repo_builder.run.gateway.catalogue import Served
+from triton_repo_builder.run.gateway.ranking import ranked_pairs
 from triton_repo_builder.run.gateway.refusal import Refusal, invalid
-from triton_repo_builder.run.gateway.triton import joined
 
 DocumentHandler = Callable[[Call, dict[str, Any]], Awaitable[Reply]]
 """A handler that gets the body as it was read."""
@@ -75,20 +72,25 @@ async def ranked(call: Call, document: dict[str, Any]) -> Reply:
     shown = flag(document, "return_documents", default=False)
     pairs = [(query, text) for text in listed]
     await _check_lengths(call, served, document, listed, pairs)
-    columns = {"QUERY": encoded([query], "query") * len(listed), "DOCUMENT": encoded(listed, "documents")}
-    answers, used = await call.counted(served, columns, ("score",), pairs)
-    scores = joined(answers, "score").reshape(-1)
+    ranking = await ranked_pairs(call, served, pairs, "documents")
     results: list[dict[str, Any]] = []
-    for place in np.argsort(-scores, kind="stable")[:most].tolist():
-        result = {"index": place, "relevance_score": scores[place]}
+    for place in ranking.order[:most]:
+        result = {"index": place, "relevance_score": ranking.scores[place]}
         if shown:
             sent = documents[place] if isinstance(documents, list) else ""
             result["document"] = {"text": sent} if isinstance(sent, str) else sent
         results.append(result)
     version = _version(call)
-    answer = {"id": call.id, "results": results, "meta": _meta(version, tokens={"input_tokens": used})}
+    answer = {
+        "id": call.id,
+        "results": results,
+        "meta": _meta(version, tokens={"input_tokens": ranking.tokens}),
+    }
     if version == "1":  # Jina's
-        answer |= {"model": served.name, "usage": {"prompt_tokens": used, "total_tokens": used}}
+        answer |= {
+            "model": served.name,
+            "usage": {"prompt_tokens": ranking.tokens, "total_tokens": ranking.tokens},
+        }
     return reply(answer)
 
 
@@ -174,9 +176,7 @@ async def embed(call: Call) -> Reply:
     if most is not None and not 0 < limit <= most:
         reads = f"reads {limit} tokens of a text" if limit else "has no limit that is known"
         raise invalid(f"`max_tokens`: '{served.name}' {reads}", "max_tokens")
-    columns = {"TEXT": encoded(listed, "texts")}
-    answers, used = await call.counted(served, columns, (embedding_fields.OUTPUT,), listed)
-    vectors = joined(answers, embedding_fields.OUTPUT).reshape(len(listed), -1)
+    vectors, used = await embedding_fields.vectors(call, served, listed, "texts")
     version = _version(call)
     by_type: dict[str, Any] = {
         name: vectors if name == "float" else embedding_fields.as_base64(vectors)

@@ -47,10 +47,7 @@ async def embeddings(call: Call) -> Reply:
     listed: Sequence[str] = _inputs(document.get("input"), served, call.gateway.options.most_items)
     if not OPENAI.issuperset(document):
         listed = await _extras(call, served, document, listed)
-    answers, used = await call.counted(
-        served, {"TEXT": encoded(listed, "input")}, (embedding_fields.OUTPUT,), listed
-    )
-    vectors = joined(answers, embedding_fields.OUTPUT).reshape(len(listed), -1)
+    vectors, used = await embedding_fields.vectors(call, served, listed, "input")
     numbers: Any = embedding_fields.as_base64(vectors) if written == "base64" else vectors
     return reply(
         {

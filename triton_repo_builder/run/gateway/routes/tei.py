@@ -28,6 +28,7 @@ from triton_repo_builder.run.gateway.call import (
 )
 from triton_repo_builder.run.gateway.catalogue import Served, shown
 from triton_repo_builder.run.gateway.labels import labels, predictions
+from triton_repo_builder.run.gateway.ranking import ranked_pairs
 from triton_repo_builder.run.gateway.refusal import Refusal, invalid
 from triton_repo_builder.run.gateway.routes.tei_fields import (
     Document,
@@ -41,7 +42,7 @@ from triton_repo_builder.run.gateway.routes.tei_fields import (
     prepared,
 )
 from triton_repo_builder.run.gateway.routes.tei_service import decode, health, info, tokenize
-from triton_repo_builder.run.gateway.triton import Answer, joined, rows
+from triton_repo_builder.run.gateway.triton import Answer, rows
 
 PAIR = "TEXT_PAIR"
 
@@ -58,8 +59,7 @@ async def embed(call: Call, document: Document) -> Reply:
 
 async def _vectors(call: Call, document: Document, served: Served, listed: list[str]) -> Array:
     prompted = await prepared(call, document, served, listed)
-    answers, _ = await call.counted(served, {"TEXT": encoded(prompted, "inputs")}, ("embedding",), prompted)
-    return joined(answers, "embedding")
+    return (await embedding_fields.vectors(call, served, prompted, "inputs"))[0]
 
 
 @answered
@@ -190,16 +190,11 @@ async def rerank(call: Call, document: Document) -> Reply:
     with_text = flag(document, "return_text", False)
     pairs = [(query, text) for text in listed]
     await check_truncation(call, document, served, pairs)
-    columns = {"QUERY": encoded([query], "query") * len(listed), "DOCUMENT": encoded(listed, "texts")}
-    answers, _ = await call.counted(served, columns, ("score",), pairs)
-    values = joined(answers, "score").reshape(-1)
-    if np.isnan(values).any():
-        raise Refusal(424, "score is NaN", code="backend")
-    order = np.argsort(-values, kind="stable").tolist()
+    ranking = await ranked_pairs(call, served, pairs, "texts")
     return reply(
         [
-            {"index": place, **({"text": listed[place]} if with_text else {}), "score": values[place]}
-            for place in order
+            {"index": place, **({"text": listed[place]} if with_text else {}), "score": ranking.scores[place]}
+            for place in ranking.order
         ]
     )
 
