@@ -109,7 +109,7 @@ $(VENV)/.demo: $(VENV)/bin/python pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt
 	@echo "installing trb with its test tools (once, about a minute)"
-	@$(VENV)/bin/pip install $(PIP_FLAGS) -c constraints.txt -e '.[embedded,dev,bench,gateway]'
+	@$(VENV)/bin/pip install $(PIP_FLAGS) -c constraints.txt -e '.[embedded,dev,bench,gateway,top]'
 	@touch $@ $(VENV)/.demo
 
 # Its own environment: optimum-onnx pins an older transformers and brings a second ONNX Runtime.

@@ -77,7 +77,8 @@ def test_inspect_of_a_file_written_in_one_piece_stays_small(tmp_path: Path) -> N
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     (tmp_path / "big.onnx").write_bytes(model.SerializeToString())
-    assert run("inspect", str(tmp_path / "big.onnx"))["resident"] < 100
+    # Python and its packages take 70 to 110 MB, by the machine; the file alone would add 400.
+    assert run("inspect", str(tmp_path / "big.onnx"))["resident"] < 200
 
 
 @pytest.mark.slow
