@@ -1,4 +1,4 @@
-"""The gateway of an image, beside the server's container, and ``trb serve --openai`` in front of a container."""
+"""The gateway of an image beside the server's container; ``trb serve --openai`` in front of a container."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.docker.conftest import BASE
@@ -19,7 +20,7 @@ from triton_repo_builder.run.client import HttpClient
 from triton_repo_builder.run.client.codec import encode_json
 from triton_repo_builder.ship.container_image import wheels as lists
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]  # two images are built for the first test
 TAG = "trb-test:gateway"
 GATEWAY_PORT = "9000/tcp"
 TRITON_PORT = "8000/tcp"
@@ -43,7 +44,9 @@ def answers(url: str) -> bool:
 
 
 @pytest.fixture(scope="module")
-def image(client: Any, slim: str, wheels: Path, minilm: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+def image(
+    client: Any, slim: str, wheels: Path, minilm: Path, tmp_path_factory: pytest.TempPathFactory
+) -> str:
     """An image with the gateway and a repository."""
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", *lists.pinned(gateway=True)]
     process.run([*pip, "--find-links", str(wheels), "-d", str(wheels)], timeout=600)
@@ -55,7 +58,7 @@ def image(client: Any, slim: str, wheels: Path, minilm: Path, tmp_path_factory: 
 
 
 def test_two_containers_of_one_image_answer_openai_clients(client: Any, image: str) -> None:
-    free = {port: ("127.0.0.1", None) for port in (GATEWAY_PORT, TRITON_PORT)}
+    free = dict.fromkeys((GATEWAY_PORT, TRITON_PORT), ("127.0.0.1", None))
     server = client.containers.run(image, detach=True, shm_size="256m", ports=free)
     gateway = None
     try:
@@ -70,7 +73,7 @@ def test_two_containers_of_one_image_answer_openai_clients(client: Any, image: s
         bound = server.attrs["NetworkSettings"]["Ports"]
         urls = {port: f"http://127.0.0.1:{bound[port][0]['HostPort']}" for port in free}
         made.until(lambda: answers(urls[GATEWAY_PORT]), 90)
-        request = encode_json({"TEXT": [["a text"]]})
+        request = encode_json({"TEXT": np.array([["a text"]], dtype=object)})
         served = HttpClient(urls[TRITON_PORT].removeprefix("http://")).infer("minilm", request)
         assert embedded(urls[GATEWAY_PORT], "a text") == served["embedding"][0].tolist()
         gateway.stop(timeout=60)
