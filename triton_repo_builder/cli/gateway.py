@@ -45,6 +45,13 @@ class PlaceOptions:
     end_with_input: bool = option(False, Switch(), Topic.SERVER, "", hidden=True)
     """Stop at the end of standard input, a pipe whose other end ``trb serve --openai`` holds."""
 
+    def checked(self) -> PlaceOptions:
+        """The options. Raises ``TrbError`` USAGE."""
+        from triton_repo_builder.run.gateway import addresses
+
+        addresses.check_grpc("--url", self.url)
+        return self
+
 
 @dataclass(frozen=True, kw_only=True)
 class StatusOptions:
@@ -75,13 +82,15 @@ def command(context: click.Context, place: PlaceOptions, options: GatewayOptions
     Examples:
       trb gateway --repo model_repository
       trb gateway --url triton:8001 --host 0.0.0.0 --api-keys keys.txt
-      trb gateway --shadow 2 --share 5%              version 2 of each endpoint, 1 of 20 requests
+      trb gateway --shadow 127.0.0.1:8101            a second server gets copies, 1 of 20 requests
       trb gateway status                             how far its answers agree
       curl localhost:9000/v1/embeddings -H 'Content-Type: application/json' -d '{"input": "hello"}'
     """
     if context.invoked_subcommand is not None:
         return 0
-    from triton_repo_builder.run.gateway import server
+    from triton_repo_builder.run.gateway import addresses, server
+
+    addresses.check_apart(options.shadow.target, place.url)
 
     def ready(url: str) -> None:
         if place.as_json:

@@ -50,6 +50,10 @@ class OpenAIOptions:
         from triton_repo_builder.run.serve import gateway_process
 
         port = gateway_process.check(host, self.port)
+        if self.gateway.map is not None:
+            from triton_repo_builder.run.gateway.server import read_map
+
+            read_map(self.gateway.map)
         if self.gateway.keys is not None:
             from triton_repo_builder.run.gateway import api_keys
 

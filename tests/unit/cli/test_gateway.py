@@ -101,6 +101,61 @@ def test_a_share_is_a_percentage_or_a_number() -> None:
             Share().parse(text)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "where", "words"),
+    [
+        (["--share", "5", "--shadow", "2"], "--share", "500 %"),
+        (["--share", "150%", "--shadow", "2"], "--share", "150 %"),
+        (["--share", "-1%", "--shadow", "2"], "--share", "-1 %"),
+        (["--share", "nan", "--shadow", "2"], "--share", "nan"),
+        (["--share", "5%"], "--share", "no shadow"),
+        (["--shadow", "foo"], "--shadow", "HOST:PORT or the number of a version"),
+        (["--shadow", "foo:0"], "--shadow", "foo:0"),
+        (["--shadow", "foo:65536"], "--shadow", "foo:65536"),
+        (["--shadow", "http://10.0.0.7:8000"], "--shadow", "HTTP URL"),
+        (["--shadow", "0"], "--shadow", "0 is not a version"),
+        (["--shadow", str(2**63)], "--shadow", "is not a version"),
+        (["--shadow", "127.0.0.1:8001"], "--shadow", "the gateway itself"),
+        (["--shadow", "localhost:7", "--url", "grpcs://[::1]:7"], "--shadow", "the gateway itself"),
+        (["--url", "http://127.0.0.1:8000"], "--url", "HTTP URL"),
+        (["--url", "localhost"], "--url", "HOST:PORT"),
+        (["--url", "https://triton:8001/v2"], "--url", "HTTP URL"),
+    ],
+)
+def test_addresses_and_shares_that_make_no_sense(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], where: str, words: str
+) -> None:
+    monkeypatch.setattr(server, "run", lambda *_: pytest.fail("it runs"))
+    with pytest.raises(TrbError) as error:
+        group.main(["gateway", *arguments], prog_name="trb", standalone_mode=False)
+    assert (error.value.code, error.value.where) == (Code.USAGE, where)
+    assert words in error.value.message and error.value.remedy
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--shadow", "2", "--share", "100%"],
+        ["--shadow", "grpcs://triton.example.com:443"],
+        ["--shadow", "[fd00::1]:8001", "--share", "0.5"],
+        ["--shadow", "127.0.0.1:8101", "--url", "127.0.0.1:8001"],
+    ],
+)
+def test_addresses_and_shares_that_do(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> None:
+    runs: list[Any] = []
+    monkeypatch.setattr(server, "run", lambda *asked: runs.append(asked))
+    group.main(["gateway", *arguments], prog_name="trb", standalone_mode=False)
+    assert len(runs) == 1 and runs[0][1].shadow.target == arguments[1]
+
+
+def test_a_repository_that_is_not_there_is_not_found(tmp_path: Path) -> None:
+    for option in ("--repo", "--map"):
+        with pytest.raises(TrbError) as error:
+            arguments = ["gateway", "--port", "0", option, str(tmp_path / "none")]
+            group.main(arguments, prog_name="trb", standalone_mode=False)
+        assert (error.value.code, error.value.where) == (Code.NOT_FOUND, str(tmp_path / "none"))
+
+
 def test_options_of_a_gateway_need_openai() -> None:
     keyed = GatewayOptions(keys=Path("/keys"))
     assert OpenAIOptions(on=True, gateway=keyed).checked().gateway is keyed
@@ -125,9 +180,11 @@ def test_a_missing_package_is_said_before_a_server_starts(monkeypatch: pytest.Mo
     assert OpenAIOptions(port=0).prepared("127.0.0.1").port == 0
 
 
-def test_a_wrong_file_of_keys_is_said_before_a_server_starts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["keys", "map"])
+def test_a_wrong_file_is_said_before_a_server_starts(tmp_path: Path, name: str) -> None:
+    options: dict[str, Any] = {name: tmp_path / "none"}
     with pytest.raises(TrbError) as error:
-        OpenAIOptions(on=True, port=0, gateway=GatewayOptions(keys=tmp_path / "none")).prepared("127.0.0.1")
+        OpenAIOptions(on=True, port=0, gateway=GatewayOptions(**options)).prepared("127.0.0.1")
     assert error.value.code is Code.NOT_FOUND
 
 

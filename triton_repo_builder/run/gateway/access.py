@@ -86,6 +86,13 @@ class Log:
         else:
             _write(f"warning: {message}")
 
+    def note(self, message: str) -> None:
+        """A line about what has changed."""
+        if self.format == "json":
+            _write(orjson.dumps({"time": _now(), "level": "info", "message": message}).decode())
+        else:
+            _write(message)
+
     def request(self, access: Access) -> None:
         """The line of a request that is over."""
         if self.format == "none" and (access.status < 500 or access.path == HEALTH):

@@ -9,11 +9,12 @@ import hashlib
 import hmac
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.run.gateway.access import Log
 from triton_repo_builder.run.gateway.refusal import Headers, Refusal
 
 HASHED = "sha256:"
@@ -35,6 +36,10 @@ class Unauthorized(Refusal):
     def headers(self) -> Headers:
         """The scheme that is expected (RFC 9110)."""
         return [(b"www-authenticate", b"Bearer")]
+
+
+class NoKeys(TrbError):
+    """A file of nothing but comments and empty lines."""
 
 
 @dataclass(frozen=True)
@@ -68,18 +73,25 @@ class ApiKeys:
             raise Unauthorized("the API key is not valid")
         return match.owner
 
-    def refresh(self, warn: Callable[[str], None]) -> None:
-        """Read the file again if it has changed. A broken one leaves the keys as they are, with a warning."""
+    def refresh(self, log: Log) -> None:
+        """Read the file again if it has changed; one without keys leaves none.
+
+        A broken file, or none, leaves the keys as they are, with a warning.
+        """
         stamp = _stamp(self.path)
         if stamp == self._stamp:
             return
         self._stamp = stamp
         try:
             self._keys = read(self.path)
+        except NoKeys:
+            self._keys = ()
+            log.warning(f"{self.path} has no API key any more: requests that need one are refused")
         except TrbError as error:
-            warn(f"the API keys stay as they were: {error.where}: {error.message}")
+            log.warning(f"the API keys stay as they were: {error.where}: {error.message}")
         else:
-            warn(f"{len(self._keys)} API keys read from {self.path}")
+            count = len(self._keys)
+            log.note(f"{count} API key{'s' if count > 1 else ''} read from {self.path}")
 
 
 def presented(headers: Mapping[bytes, bytes]) -> bytes:
@@ -139,7 +151,7 @@ def _parsed(path: Path, data: bytes) -> tuple[tuple[Key, ...], bool]:
             plain, digest = True, hashlib.sha256(key.encode()).digest()
         keys.append(Key(digest, "".join(filter(str.isprintable, owner))[:64]))
     if not keys:
-        raise _wrong(path, "has no key", HOW)
+        raise NoKeys(Code.USAGE, "has no key", where=str(path), remedy=HOW)
     if len(keys) > MOST:
         raise _wrong(
             path, f"has {len(keys)} keys; at most {MOST} are allowed", "put a proxy in front for more"

@@ -34,6 +34,8 @@ class Served:
     rules: TextRules = field(default=TextRules(), compare=False)
     facts: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """Facts of the manifest: activation, labels, aggregation."""
+    fault: str = ""
+    """The fault of its labels: requests that need them are refused."""
 
     @property
     def rows(self) -> int:
@@ -61,6 +63,10 @@ class Catalogue:
     def __iter__(self) -> Any:
         return iter(self.by_name.values())
 
+    def has(self, name: str) -> bool:
+        """Whether it is the name of an endpoint, or an alias."""
+        return name in self.by_name or name in self.routing.aliases
+
     def doing(self, tasks: Collection[str]) -> list[Served]:
         """The endpoints with one of these tasks."""
         return [served for served in self.by_name.values() if served.task in tasks]
@@ -76,7 +82,7 @@ class Catalogue:
         if not name:
             chosen = self.routing.routes.get(path, "")
             if chosen:
-                return self.find(chosen, tasks, "")
+                return self._routed(path, chosen, tasks)
             if len(able) == 1:
                 return able[0]
             raise invalid(
@@ -87,12 +93,7 @@ class Catalogue:
             )
         served = self.by_name.get(self.routing.aliases.get(name, name))
         if served is None:
-            raise Refusal(
-                404,
-                f"the model '{name:.80}' does not exist; models that can answer this: {shown(able)}",
-                field="model",
-                code="model_not_found",
-            )
+            raise _missing(self._unknown(name, able))
         if served.task not in tasks:
             does = served.task or "something no route of this gateway answers"
             raise invalid(
@@ -101,6 +102,31 @@ class Catalogue:
                 "model",
             )
         return served
+
+    def _unknown(self, name: str, able: Sequence[Served]) -> str:
+        """The message about a name that leads to no endpoint."""
+        target = self.routing.aliases.get(name)
+        if target is not None:
+            return f"'{name:.80}' is an alias of '{target:.80}', which the server does not have"
+        listed = f"the model '{name:.80}' does not exist; models that can answer this: {shown(able)}"
+        return f"{listed}; or add an alias (--map)" if able else listed
+
+    def _routed(self, path: str, name: str, tasks: Sequence[str]) -> Served:
+        """The endpoint that gateway.toml gives to a route. Raises ``Refusal`` if it cannot answer."""
+        served = self.by_name.get(self.routing.aliases.get(name, name))
+        if served is None:
+            raise _missing(f"gateway.toml gives {path} to '{name:.80}', which the server does not have")
+        if served.task not in tasks:
+            raise invalid(
+                f"gateway.toml gives {path} to '{served.name}', which does {served.task or 'none'}, and this "
+                f"needs {' or '.join(tasks)}; set `model` to one of: {shown(self.doing(tasks))}",
+                "model",
+            )
+        return served
+
+
+def _missing(message: str) -> Refusal:
+    return Refusal(404, message, field="model", code="model_not_found")
 
 
 def shown(served: Sequence[Served]) -> str:

@@ -126,7 +126,18 @@ class Discovery:
             outputs=mapped.outputs,
             rules=mapped.rules or served.rules,
             facts={**served.facts, "labels": list(mapped.labels)} if mapped.labels else served.facts,
+            fault=_fault(mapped, endpoint),
         )
+
+
+def _fault(mapped: MappedEndpoint, endpoint: Endpoint) -> str:
+    """The fault of the labels in gateway.toml; empty if there is none, or the classes are not known."""
+    classes = next((each.shape[-1] for each in endpoint.outputs if each.name == "scores" and each.shape), -1)
+    if not mapped.labels or classes in (-1, len(mapped.labels)):
+        return ""
+    return (
+        f"`labels` of [endpoints.{mapped.name}] are {len(mapped.labels)}, and the model has {classes} classes"
+    )
 
 
 @lru_cache(maxsize=1)

@@ -57,7 +57,7 @@ class DocsPage:
         yield f"<p>{escape(route.summary)}{_names(shown[0]) if len(shown) == 1 else ''}</p>"
         for each in shown:
             if not each.possible:
-                needed = " or ".join(each.sample.tasks)
+                needed = each.sample.needs or " or ".join(each.sample.tasks)
                 yield f"<p>No endpoint here can answer it; it needs {escape(needed)}.</p>"
                 continue
             if len(shown) > 1:

@@ -43,6 +43,8 @@ class Sample:
     """Name of a file that is the whole body."""
     fits: Callable[[Served], bool] = lambda served: True
     """Whether an endpoint of these tasks can answer it."""
+    needs: str = ""
+    """The endpoints that fit, in words; empty: all of these tasks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +167,12 @@ SPECIAL: dict[tuple[str, str], tuple[Sample, ...]] = {
         Sample(tasks=(tasks.SPEECH,), form={"model": MODEL, "file": f"@{SOUND}"}),
     ),
     ("POST", "/v1/moderations"): (
-        Sample(tasks=(tasks.CLASSIFICATION,), body={"model": MODEL, "input": ["a text"]}, fits=_moderates),
+        Sample(
+            tasks=(tasks.CLASSIFICATION,),
+            body={"model": MODEL, "input": ["a text"]},
+            fits=_moderates,
+            needs="a classifier whose labels name harm, or `labels` in gateway.toml",
+        ),
     ),
     ("POST", "/tokenize"): (Sample(tasks=TOKENIZED, body={"model": MODEL, "inputs": ["a text"]}),),
     ("POST", "/decode"): (Sample(tasks=TOKENIZED, body={"model": MODEL, "ids": [[1, 2, 3]]}),),

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from triton_repo_builder.run.gateway import metrics
+from triton_repo_builder.run.gateway import map_faults, metrics
 from triton_repo_builder.run.gateway.access import Log
 from triton_repo_builder.run.gateway.admission import Admission
 from triton_repo_builder.run.gateway.api_keys import ApiKeys
@@ -48,6 +48,7 @@ class Gateway:
         self.log = Log(options.log_format)
         self.admission = Admission(options)
         self.started = time.time()
+        self._faults: set[str] = set()
         self._stale = asyncio.Event()
         self._stamps: dict[Path, int] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -57,6 +58,7 @@ class Gateway:
         metrics.watch(self.admission)
         self.triton.open()
         await self.refresh()
+        self._warn()
         self._tasks = [asyncio.create_task(each) for each in (self._refresh_often(), self._watch_keys())]
 
     async def stop(self) -> None:
@@ -100,13 +102,24 @@ class Gateway:
             self._stale.clear()
             try:
                 await self.refresh()
+                self._warn()
             except Exception:  # a manifest that is being written, say
                 self.log.warning(f"the endpoints stay as they were: {traceback.format_exc(limit=1)}")
+
+    def _warn(self) -> None:
+        """Say each fault of gateway.toml once, or why the server cannot be reached."""
+        if self.catalogue.by_name:
+            faults = set(map_faults.faults(self.catalogue, self.discovery.map.endpoints))
+        else:
+            faults = {self.triton.trouble} - {""}
+        for fault in sorted(faults - self._faults):
+            self.log.warning(fault)
+        self._faults = faults
 
     async def _watch_keys(self) -> None:
         while self.keys is not None:
             await asyncio.sleep(SOON)
-            self.keys.refresh(self.log.warning)
+            self.keys.refresh(self.log)
 
     async def infer(
         self, call: Call, served: Served, columns: Columns, outputs: Sequence[str]

@@ -11,20 +11,30 @@ import numpy as np
 
 from triton_repo_builder.run.gateway.call import Host
 from triton_repo_builder.run.gateway.catalogue import Served
-from triton_repo_builder.run.gateway.refusal import Refusal
+from triton_repo_builder.run.gateway.refusal import Refusal, invalid
 from triton_repo_builder.run.gateway.triton import Answer
 
 FILE = "labels.txt"
 
 
 def labels(gateway: Host, served: Served) -> Sequence[str]:
-    """The names of the scores, in their order; empty if they are not known."""
+    """The names of the scores, in their order; empty if they are not known.
+
+    Raises ``Refusal`` if gateway.toml names another number of them.
+    """
+    check(served)
     listed = served.facts.get("labels")
     if listed:
         return [str(label) for label in listed]
     repo = gateway.discovery.repo
     file = repo / served.model / FILE if repo is not None else None
     return _lines(file, file.stat().st_mtime_ns) if file is not None and file.is_file() else ()
+
+
+def check(served: Served) -> None:
+    """Raises ``Refusal`` if gateway.toml names more or fewer labels than there are scores."""
+    if served.fault:
+        raise invalid(f"{served.fault}: whoever runs the gateway must correct gateway.toml", "model")
 
 
 @lru_cache(maxsize=64)

@@ -25,9 +25,21 @@ class ShadowOptions:
         flag="--shadow",
         metavar="HOST:PORT|VERSION",
     )
-    share: float = option(
-        0.05, Share(), Topic.SERVER, "With --shadow: share of the requests, 5% or 0.05.", metavar="SHARE"
+    share: float | None = option(
+        None,
+        Share(),
+        Topic.SERVER,
+        "With --shadow: share of the requests, 5% or 0.05.",
+        default="5%",
+        metavar="SHARE",
     )
+
+    def checked(self) -> ShadowOptions:
+        """The options. Raises ``TrbError`` USAGE."""
+        from triton_repo_builder.run.gateway import addresses
+
+        addresses.check_shadow(self.target, self.share)
+        return self
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,10 +11,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from triton_repo_builder import repository
+from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.run.gateway.options import GatewayOptions
+
+if TYPE_CHECKING:
+    from triton_repo_builder.run.gateway.mapping import GatewayMap
 
 EXTRA = "pip install 'triton_repo_builder[gateway]'"
 PACKAGES = ("orjson", "uvicorn", "uvloop", "httptools", "hpack", "prometheus_client")
@@ -41,23 +46,22 @@ class Listening:
 def run(where: Listening, options: GatewayOptions, ready: Callable[[str], None]) -> None:
     """Answer requests until SIGTERM or SIGINT. ``ready`` gets the gateway's URL.
 
-    Raises ``TrbError``: ENGINE_MISSING without the packages, PORT_BUSY, USAGE of the map or of the API keys.
+    Raises ``TrbError``: ENGINE_MISSING without the packages, PORT_BUSY; NOT_FOUND, USAGE of the map,
+    the repository or the API keys.
     """
     check_packages()
     import uvicorn
 
-    from triton_repo_builder.run.gateway import mapping, routes
     from triton_repo_builder.run.gateway.app import App
     from triton_repo_builder.run.gateway.discovery import Discovery
     from triton_repo_builder.run.gateway.gateway import Gateway
     from triton_repo_builder.run.gateway.http_server import IDLE_SECONDS, Connection, Server
     from triton_repo_builder.run.gateway.triton import Triton
 
-    paths = frozenset(route.path for route in routes.ALL)
-    discovery = Discovery(repo=where.repo, map=mapping.read(options.map, paths))
+    discovery = Discovery(repo=where.repo, map=read_map(options.map))
     gateway = Gateway(Triton(where.triton), discovery, options)
     if where.repo is not None:
-        repository.read_manifest(where.repo)  # a damaged one is an error here, and a warning later
+        check_repository(where.repo)
     listener, url = listening(where)
     if gateway.keys is None and not is_loopback(where.host):
         gateway.log.warning(f"everybody who reaches {url} can use it: --api-keys FILE asks for a key")
@@ -80,6 +84,22 @@ def run(where: Listening, options: GatewayOptions, ready: Callable[[str], None])
         timeout_graceful_shutdown=math.ceil(options.timeout) + GRACE,
     )
     Server(config, gateway, listener, lambda: ready(url)).run(sockets=[listener])
+
+
+def read_map(path: Path | None) -> GatewayMap:
+    """The file of ``--map``. Raises ``TrbError`` NOT_FOUND, USAGE."""
+    from triton_repo_builder.run.gateway import mapping, routes
+
+    return mapping.read(path, frozenset(route.path for route in routes.ALL))
+
+
+def check_repository(repo: Path) -> None:
+    """Raises ``TrbError`` for a folder or a manifest that cannot be read: later it is a warning."""
+    try:
+        next(repo.iterdir(), None)
+    except OSError as error:
+        raise files.unreadable(repo, error) from None
+    repository.read_manifest(repo)
 
 
 def check_packages() -> None:

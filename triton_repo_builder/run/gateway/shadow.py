@@ -23,6 +23,8 @@ from triton_repo_builder.run.gateway.options import ShadowOptions
 from triton_repo_builder.run.gateway.refusal import Refusal
 from triton_repo_builder.run.gateway.triton import Answer, Columns, Triton
 
+SHARE = 0.05
+"""Share of the requests that is copied without ``--share``."""
 WAITING = 64
 """Copies that wait."""
 WAITING_BYTES = 64 << 20
@@ -168,7 +170,8 @@ class Shadow:
 
     def __init__(self, options: ShadowOptions, triton: Triton) -> None:
         self.target = options.target
-        self.share = options.share if options.target else 0.0
+        share = SHARE if options.share is None else options.share
+        self.share = share if options.target else 0.0
         version = options.target.isdecimal()
         self.version = options.target if version else ""
         self.triton = triton if version or not options.target else Triton(options.target)

@@ -53,6 +53,8 @@ class Triton:
     def __init__(self, url: str) -> None:
         self.url = url
         self.messages: Any = service_pb2()
+        self.trouble = ""
+        """Why the server could not be reached the last time that it could not."""
 
     def open(self) -> None:
         """Make the channel; it connects at the first call."""
@@ -73,7 +75,10 @@ class Triton:
                 f"{SERVICE}/{name}", request.SerializeToString(), timeout, metadata
             )
         except CallFailed as error:
-            raise refusal(error) from None
+            refused = refusal(error)
+            if error.status == "UNAVAILABLE":
+                self.trouble = refused.message
+            raise refused from None
         try:
             return getattr(self.messages, f"{name}Response").FromString(answer)
         except ValueError:  # protobuf's DecodeError

@@ -11,6 +11,7 @@ import pytest
 
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.run.gateway import api_keys
+from triton_repo_builder.run.gateway.access import Log
 from triton_repo_builder.run.gateway.api_keys import ApiKeys
 from triton_repo_builder.run.gateway.refusal import Refusal
 
@@ -24,6 +25,20 @@ def file(tmp_path: Path, *lines: str, mode: int = 0o600) -> Path:
     path.write_text("\n".join(lines))
     path.chmod(mode)
     return path
+
+
+class Lines(Log):
+    """Keeps what it is told."""
+
+    def __init__(self, format: str) -> None:
+        super().__init__(format)
+        self.lines: list[str] = []
+
+    def warning(self, message: str) -> None:
+        self.lines.append(f"warning: {message}")
+
+    def note(self, message: str) -> None:
+        self.lines.append(message)
 
 
 def bearer(key: str) -> dict[bytes, bytes]:
@@ -110,25 +125,41 @@ def test_plain_keys_that_others_can_read_are_refused_and_hashes_are_not(tmp_path
 
 
 def test_a_changed_file_is_read_again_and_a_broken_one_changes_nothing(tmp_path: Path) -> None:
-    said: list[str] = []
     path = file(tmp_path, PLAIN)
-    keys = ApiKeys(path)
-    keys.refresh(said.append)
-    assert said == []
+    keys, log = ApiKeys(path), Lines("text")
+    keys.refresh(log)
+    assert log.lines == []
     path.write_text(OTHER + "\n")
     os.utime(path, ns=(1, 1))
-    keys.refresh(said.append)
+    keys.refresh(log)
     assert keys.owner(bearer(OTHER)) == ""
     with pytest.raises(Refusal):
         keys.owner(bearer(PLAIN))
-    assert len(said) == 1
-    for broken in (lambda: path.write_text(""), path.unlink):
+    assert log.lines == [f"1 API key read from {path}"]
+    for broken in (lambda: path.write_text("short"), path.unlink):
         broken()
-        keys.refresh(said.append)
-        keys.refresh(said.append)
+        keys.refresh(log)
+        keys.refresh(log)
         assert keys.owner(bearer(OTHER)) == ""
-    assert len(said) == 3
-    assert OTHER not in "".join(said)
+    assert len(log.lines) == 3
+    assert all(line.startswith("warning: the API keys stay as they were") for line in log.lines[1:])
+    assert OTHER not in "".join(log.lines)
     file(tmp_path, PLAIN)
-    keys.refresh(said.append)
+    keys.refresh(log)
     assert keys.owner(bearer(PLAIN)) == ""
+
+
+@pytest.mark.parametrize("left", ["", "\n", "# a-key-of-some-length\n"])
+def test_the_last_key_is_revoked_as_any_other(tmp_path: Path, left: str) -> None:
+    path = file(tmp_path, PLAIN)
+    keys, log = ApiKeys(path), Lines("text")
+    path.write_text(left)
+    keys.refresh(log)
+    for presented in (PLAIN, OTHER):
+        with pytest.raises(Refusal) as refused:
+            keys.owner(bearer(presented))
+        assert refused.value.status == 401
+    assert len(log.lines) == 1 and "no API key any more" in log.lines[0]
+    path.write_text(f"{OTHER}\n{PLAIN}\n")
+    keys.refresh(log)
+    assert keys.owner(bearer(OTHER)) == "" and log.lines[1].startswith("2 API keys read")

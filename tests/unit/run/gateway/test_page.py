@@ -206,6 +206,9 @@ def test_docs_behind_a_proxy_with_tls() -> None:
 
 
 def test_docs_say_which_routes_no_endpoint_can_answer() -> None:
+    assert "it needs a classifier whose labels name harm, or `labels` in gateway.toml." in docs(
+        FakeGateway(served("mood", recognition.CLASSIFICATION))
+    )
     assert "No endpoint here can answer it; it needs embedding." in docs(
         FakeGateway(served("mask", recognition.FILL_MASK))
     )

@@ -57,6 +57,12 @@ PIPELINES: dict[str, Task] = {
     "audio-classification": files.audio_classification,
     "automatic-speech-recognition": files.automatic_speech_recognition,
 }
+OF_TEXT = {
+    recognition.CLASSIFICATION: {"function_to_apply", "top_k"},
+    recognition.ENTITIES: {"aggregation_strategy", "ignore_labels"},
+    recognition.FILL_MASK: {"targets", "top_k"},
+}
+"""Task of a text alone → its parameters: InferenceClient sends an empty table if none is set."""
 IMAGES = tuple(s.task for s in recognition.SIGNATURES if "IMAGE" in s.inputs)
 SOUNDS = tuple(s.task for s in recognition.SIGNATURES if "AUDIO" in s.inputs)
 
@@ -70,6 +76,7 @@ async def root(call: Call) -> Reply:
 async def of_model(call: Call) -> Reply:
     """``POST /models/NAME``, ``/models/NAME/pipeline/TASK`` and ``/models/NAME/embed``."""
     name, last = _split(call.parameter)
+    _check_path(call, name)
     with statuses():
         if last in tei.POSTED:
             return await tei.POSTED[last](call, {**call.document(), "model": name})
@@ -83,9 +90,27 @@ async def about_model(call: Call) -> Reply:
         return await info(call, name)
     if last == "health":
         return await health(call, name)
+    _check_path(call, call.parameter)
     raise Refusal(
         404, f"there is no {call.path:.80}; GET /openapi.json lists what there is", code="not_found"
     )
+
+
+def _check_path(call: Call, name: str) -> None:
+    """Raises ``Refusal`` for an endpoint's name with a path after it; an alias may have slashes itself."""
+    catalogue = call.gateway.catalogue
+    endpoint, rest = name, ""
+    while "/" in endpoint and not catalogue.has(endpoint):
+        endpoint, _, last = endpoint.rpartition("/")
+        rest = f"/{last}{rest}"
+    if rest and catalogue.has(endpoint):
+        below = ", ".join(f"/{each}" for each in tei.POSTED)
+        raise Refusal(
+            404,
+            f"there is no route {rest:.80} below /models/{endpoint}; there are {below}, {PIPELINE}TASK, and "
+            "GET /info and /health. Other routes take `model` in the body",
+            code="not_found",
+        )
 
 
 async def pipeline(call: Call) -> Reply:
@@ -126,11 +151,14 @@ def _check_embedding(call: Call, document: Document, served: Served) -> None:
     InferenceClient sends them for other tasks; the fields of feature-extraction are beside ``inputs``.
     """
     if "parameters" in document:
-        others = call.gateway.catalogue.doing([task for task in BY_TASK if task != recognition.EMBEDDING])
+        stated = document["parameters"]
+        keys = set(stated) if isinstance(stated, dict) else set()
+        tasks = [task for task, names in OF_TEXT.items() if keys <= names] or [*OF_TEXT]
+        listed = [f"{task}: {shown(call.gateway.catalogue.doing([task]))}" for task in tasks]
         raise Refusal(
             424,
             f"the model '{served.name}' does embedding, and `parameters` are for other tasks (fields of "
-            f"feature-extraction are beside `inputs`); models that can: {shown(others)}",
+            f"feature-extraction are beside `inputs`); models for {'; '.join(listed)}",
             field="parameters",
             code="invalid_value",
         )

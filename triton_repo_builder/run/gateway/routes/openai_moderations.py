@@ -13,6 +13,7 @@ from triton_repo_builder.run.client.codec import Array
 from triton_repo_builder.run.gateway import recognition
 from triton_repo_builder.run.gateway.call import Call, Reply, Route, encoded, reply, texts
 from triton_repo_builder.run.gateway.catalogue import Served, shown
+from triton_repo_builder.run.gateway.labels import check
 from triton_repo_builder.run.gateway.refusal import invalid
 from triton_repo_builder.run.gateway.routes.openai import check_fields
 from triton_repo_builder.run.gateway.triton import joined
@@ -79,6 +80,7 @@ def _served(call: Call, name: object) -> Served:
             f"{EXAMPLES}; models that fit: {shown(fitting)}",
             "model",
         )
+    check(served)
     return served
 
 

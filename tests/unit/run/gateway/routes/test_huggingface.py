@@ -395,6 +395,13 @@ def test_areas_have_masks(fake: Fake) -> None:
         ("/models/vectors/pipeline/fill-mask", {"inputs": "a"}, 424, "masks"),
         ("/models/vectors", {"inputs": {"other": 1}}, 422, "source_sentence"),
         ("/models/none", {"inputs": "a"}, 404, "none"),
+        (
+            "/models/vectors/v1/embeddings",
+            {"input": "a"},
+            404,
+            "no route /v1/embeddings below /models/vectors;",
+        ),
+        ("/models/vectors/pipeline/fill-mask/x", {"inputs": "a"}, 404, "no task 'fill-mask/x'"),
         ("/pipeline/translation", {"inputs": "a"}, 404, "fill-mask"),
         ("/pipeline/feature-extraction", b"text", 400, "JSON"),
         ("/models/vectors/embed", b"text", 400, "JSON"),
@@ -406,3 +413,18 @@ def test_refusals(fake: Fake, path: str, body: Any, status: int, words: str) -> 
     assert answer.status == status, answer.body
     if status != 200:
         assert words in answer.json["error"]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "names"),
+    [
+        ({"function_to_apply": "softmax"}, "text-classification: classes"),
+        ({"top_k": 2}, "text-classification: classes; fill-mask: masks"),
+        ({}, "text-classification: classes; token-classification: entities; fill-mask: masks"),
+    ],
+)
+def test_an_embedder_names_the_endpoints_of_the_task_that_is_meant(
+    fake: Fake, parameters: Any, names: str
+) -> None:
+    answer = fake.ask("/models/vectors", {"inputs": "a", "parameters": parameters})
+    assert answer.json["error"].endswith(f"models for {names}")

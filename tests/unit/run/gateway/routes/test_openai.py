@@ -282,12 +282,29 @@ def test_which_model_is_meant() -> None:
     assert gateway.post("/v1/embeddings", input="x", model="text-embedding-3-small").json()["model"] == "b"
     message, param, code = error(gateway.post("/v1/embeddings", input="x", model="gpt"), 404)
     assert (param, code) == ("model", "model_not_found")
-    assert message.endswith("a, b")
+    assert message.endswith("a, b; or add an alias (--map)")
     message, param, _ = error(gateway.post("/v1/embeddings", input="x", model="c"))
     assert param == "model"
     assert "does text-classification" in message and message.endswith("a, b")
     assert "one of: a, b" in error(FakeGateway(*endpoints).post("/v1/embeddings", input="x"))[0]
-    assert "no endpoint" in error(FakeGateway(endpoints[2]).post("/v1/embeddings", input="x"))[0]
+    alone = FakeGateway(endpoints[2])
+    assert "no endpoint" in error(alone.post("/v1/embeddings", input="x"))[0]
+    assert "alias" not in error(alone.post("/v1/embeddings", input="x", model="a"), 404)[0]
+
+
+def test_aliases_and_routes_that_lead_nowhere() -> None:
+    routes = {"/v1/embeddings": "order", "/v1/classify": "nobody", "/embed": "ada"}
+    routing = Routing(aliases={"ada": "minilmm", "order": "rerank"}, routes=routes)
+    endpoints = served("minilm", EMBEDDING), served("rerank", "rerank"), served("mood", CLASSIFICATION)
+    gateway = FakeGateway(*endpoints, routing=routing)
+    message, param, code = error(gateway.post("/v1/embeddings", input="x", model="ada"), 404)
+    assert message == "'ada' is an alias of 'minilmm', which the server does not have"
+    assert (param, code) == ("model", "model_not_found")
+    message = error(gateway.post("/v1/embeddings", input="x"))[0]
+    assert "/v1/embeddings to 'rerank', which does rerank" in message and message.endswith(": minilm")
+    assert "/v1/classify to 'nobody'" in error(gateway.post("/v1/classify", input="x"), 404)[0]
+    assert "/embed to 'ada'" in gateway.post("/embed", inputs="x").json()["error"]
+    assert gateway.post("/v1/embeddings", input="x", model="minilm").status_code == 200
 
 
 def test_models(tokenizer: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -103,6 +104,15 @@ def test_classifiers_that_do_not_fit() -> None:
     unlabelled = FakeGateway(served("raw", TASK))
     assert "no classifier" in refusal(unlabelled.post("/v1/moderations", input="a"))
     assert "not known" in refusal(unlabelled.post("/v1/moderations", input="a", model="raw"))
+
+
+def test_labels_of_another_number_are_refused() -> None:
+    fault = "`labels` of [endpoints.guard] are 3, and the model has 2 classes"
+    gateway = FakeGateway(replace(moderator("guard", *TOXIC), fault=fault))
+    for body in ({"input": "a"}, {"input": "a", "model": "guard"}):
+        assert fault in refusal(gateway.post("/v1/moderations", **body))
+    assert fault in gateway.post("/predict", inputs="a").json()["error"]
+    assert gateway.post("/v1/classify", input="a").status_code == 200
 
 
 def test_parts_of_a_message() -> None:
