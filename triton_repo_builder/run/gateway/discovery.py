@@ -135,9 +135,7 @@ def _fault(mapped: MappedEndpoint, endpoint: Endpoint) -> str:
     classes = next((each.shape[-1] for each in endpoint.outputs if each.name == "scores" and each.shape), -1)
     if not mapped.labels or classes in (-1, len(mapped.labels)):
         return ""
-    return (
-        f"`labels` of [endpoints.{mapped.name}] are {len(mapped.labels)}, and the model has {classes} classes"
-    )
+    return f"[endpoints.{mapped.name}] has {len(mapped.labels)} labels, and the model has {classes} classes"
 
 
 @lru_cache(maxsize=1)

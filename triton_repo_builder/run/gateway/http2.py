@@ -356,6 +356,8 @@ class Channel:
             except (OSError, asyncio.TimeoutError) as error:
                 connection.give_up()
                 words = str(error) or f"no connection within {CONNECT:g} s"
+                if connection.transport is not None:  # somebody listens, who does not speak HTTP/2
+                    words += ": is this the gRPC port (8001)?"
                 raise CallFailed("UNAVAILABLE", f"no connection to {host}:{self.port}: {words}") from None
             self._connections.append(connection)
             return connection

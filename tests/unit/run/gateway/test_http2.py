@@ -199,6 +199,18 @@ def test_what_is_no_grpc_server_is_a_failure() -> None:
     assert refused.value.status in ("UNAVAILABLE", "INTERNAL", "DEADLINE_EXCEEDED")
 
 
+def test_a_server_that_hangs_up_as_tritons_http_port_does_may_be_the_wrong_port() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=lambda: listener.accept()[0].close(), daemon=True).start()
+        with pytest.raises(CallFailed) as refused:
+            ask(f"127.0.0.1:{listener.getsockname()[1]}", lambda channel: channel.call(ECHO, b"", 5))
+    assert refused.value.status == "UNAVAILABLE"
+    assert refused.value.details.endswith("is this the gRPC port (8001)?")
+    with pytest.raises(CallFailed) as refused:
+        ask("127.0.0.1:1", lambda channel: channel.call(ECHO, b"", 5))
+    assert "8001" not in refused.value.details
+
+
 def test_long_header_values_are_encoded_by_their_length() -> None:
     import hpack
 

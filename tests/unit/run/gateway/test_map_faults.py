@@ -79,7 +79,7 @@ def test_labels_of_another_number(
     assert guard.task == "text-classification" and bool(guard.fault) is wrong
     assert len([*faults(catalogue, (mapped,))]) == wrong
     if wrong:
-        assert guard.fault == "`labels` of [endpoints.guard] are 2, and the model has 3 classes"
+        assert guard.fault == "[endpoints.guard] has 2 labels, and the model has 3 classes"
 
 
 SIZES = (("score", "1"), ("scores", "3"))

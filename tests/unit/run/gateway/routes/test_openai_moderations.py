@@ -107,7 +107,7 @@ def test_classifiers_that_do_not_fit() -> None:
 
 
 def test_labels_of_another_number_are_refused() -> None:
-    fault = "`labels` of [endpoints.guard] are 3, and the model has 2 classes"
+    fault = "[endpoints.guard] has 3 labels, and the model has 2 classes"
     gateway = FakeGateway(replace(moderator("guard", *TOXIC), fault=fault))
     for body in ({"input": "a"}, {"input": "a", "model": "guard"}):
         assert fault in refusal(gateway.post("/v1/moderations", **body))
