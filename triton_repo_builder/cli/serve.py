@@ -115,6 +115,7 @@ def command(
     """
     from triton_repo_builder.run import serve
     from triton_repo_builder.run.client import admin_key
+    from triton_repo_builder.run.gateway import addresses
     from triton_repo_builder.run.serve.background import registry
 
     key = admin_key.read(process.admin_key) if process.admin_key else ""
@@ -128,6 +129,7 @@ def command(
             arguments = declared.arguments(engine, options, revision, supervised)
             location = str(repo.absolute() if isinstance(repo, Path) else repo)
             return _detached([location, *arguments], as_json=process.as_json)
+        addresses.check_apart(process.openai.gateway.shadow.target, f"{engine.host}:{options.grpc_port}")
         process = replace(process, openai=process.openai.prepared(engine.host))
         options = replace(
             options,

@@ -221,6 +221,8 @@ def test_keys_are_read_again_on_change(tmp_path: Path, server: serve.RunningServ
         assert (status(second), status(first)) == (200, 401)
         assert '"owner":"first team"' in said.read_text()
         assert second not in said.read_text()
+        keys.write_text("")
+        until(lambda: status(second) == 401, 20)
 
 
 def test_a_stop_under_load_fails_no_request(tmp_path: Path, server: serve.RunningServer) -> None:

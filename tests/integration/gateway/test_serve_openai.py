@@ -17,7 +17,7 @@ import pytest
 
 from tests.support import versions_apart
 from tests.support.cli import in_folder, kind
-from tests.support.serve_repository import children, command, listens, serve, until
+from tests.support.serve_repository import children, command, free_port, listens, serve, until
 from triton_repo_builder.base.errors import Code
 
 pytestmark = pytest.mark.server
@@ -150,12 +150,25 @@ def test_behind_an_admin_key_and_beyond_loopback(tmp_path: Path, repository: Pat
 
 
 def test_a_gateway_that_does_not_start_is_the_error_of_the_command(tmp_path: Path, repository: Path) -> None:
-    ports = ("--http-port=0", "--grpc-port=0", "--metrics-port=0")
-    arguments = ("--openai", PORT, "--json", f"--map={tmp_path / 'none.toml'}")
+    """The map goes away after its first check, while models are loaded."""
+    port = free_port()
+    names = tmp_path / "gateway.toml"
+    names.touch()
+
+    def remove() -> None:
+        until(lambda: listens(port))
+        names.unlink()
+
+    removed = threading.Thread(target=remove)
+    removed.start()
+    ports = (f"--http-port={port}", "--grpc-port=0", "--metrics-port=0")
+    arguments = ("--openai", PORT, "--json", f"--map={names}")
     done = in_folder(tmp_path, "serve", str(repository), *ports, *arguments)
+    removed.join()
     assert done.returncode == Code.NOT_FOUND.exit
-    assert json.loads(done.stdout)["code"] == Code.NOT_FOUND.kind
-    assert "none.toml" in done.stderr
+    document = json.loads(done.stdout)
+    assert document["code"] == Code.NOT_FOUND.kind and "the gateway: " in document["error"]
+    assert "gateway.toml" in done.stderr
 
 
 def test_what_cannot_work_is_refused_before_models_are_loaded(tmp_path: Path, repository: Path) -> None:
@@ -165,5 +178,7 @@ def test_what_cannot_work_is_refused_before_models_are_loaded(tmp_path: Path, re
         port = taken.getsockname()[1]
         busy = in_folder(tmp_path, "serve", str(repository), "--openai", f"--openai-port={port}")
     assert busy.returncode and kind(busy.stderr) is Code.PORT_BUSY
+    missing = in_folder(tmp_path, "serve", str(repository), "--openai", PORT, "--map=none.toml")
+    assert kind(missing.stderr) is Code.NOT_FOUND and "models ready" not in missing.stderr
     alone = in_folder(tmp_path, "serve", str(repository), "--api-keys", "keys")
     assert alone.returncode == 2 and "--openai" in alone.stderr
