@@ -41,7 +41,7 @@ def test_the_gateway_starts_with_the_packages_of_the_image(tmp_path: Path) -> No
     packages = [pin.partition("==")[0] for pin in wheels.pinned(gateway=True)]
     out, err = tmp_path / "out", tmp_path / "err"
     # No server answers there: the gateway waits for one.
-    arguments = ["gateway", "--url", "127.0.0.1:1", "--port", "0", "--json", "--shadow", "127.0.0.1:1"]
+    arguments = ["gateway", "--url", "127.0.0.1:1", "--port", "0", "--json", "--shadow", "127.0.0.1:2"]
     argv = [sys.executable, "-c", CHILD, ",".join(packages), *arguments]
     with out.open("wb") as stdout, err.open("wb") as stderr:
         child = subprocess.Popen(argv, stdout=stdout, stderr=stderr, env=os.environ)

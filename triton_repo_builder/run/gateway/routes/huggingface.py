@@ -154,11 +154,11 @@ def _check_embedding(call: Call, document: Document, served: Served) -> None:
         stated = document["parameters"]
         keys = set(stated) if isinstance(stated, dict) else set()
         tasks = [task for task, names in OF_TEXT.items() if keys <= names] or [*OF_TEXT]
-        listed = [f"{task}: {shown(call.gateway.catalogue.doing([task]))}" for task in tasks]
+        listed = [f"{shown(call.gateway.catalogue.doing([task]))} ({task})" for task in tasks]
         raise Refusal(
             424,
             f"the model '{served.name}' does embedding, and `parameters` are for other tasks (fields of "
-            f"feature-extraction are beside `inputs`); models for {'; '.join(listed)}",
+            f"feature-extraction are beside `inputs`); models that can: {', '.join(listed)}",
             field="parameters",
             code="invalid_value",
         )

@@ -418,13 +418,13 @@ def test_refusals(fake: Fake, path: str, body: Any, status: int, words: str) -> 
 @pytest.mark.parametrize(
     ("parameters", "names"),
     [
-        ({"function_to_apply": "softmax"}, "text-classification: classes"),
-        ({"top_k": 2}, "text-classification: classes; fill-mask: masks"),
-        ({}, "text-classification: classes; token-classification: entities; fill-mask: masks"),
+        ({"function_to_apply": "softmax"}, "classes (text-classification)"),
+        ({"top_k": 2}, "classes (text-classification), masks (fill-mask)"),
+        ({}, "classes (text-classification), entities (token-classification), masks (fill-mask)"),
     ],
 )
 def test_an_embedder_names_the_endpoints_of_the_task_that_is_meant(
     fake: Fake, parameters: Any, names: str
 ) -> None:
     answer = fake.ask("/models/vectors", {"inputs": "a", "parameters": parameters})
-    assert answer.json["error"].endswith(f"models for {names}")
+    assert answer.json["error"].endswith(f"models that can: {names}")
