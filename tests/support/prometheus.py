@@ -56,9 +56,7 @@ class Prometheus:
         """Series with a value that is a number."""
         result: list[Mapping[str, Any]] = self.get("query", query=expression)["result"]
         return [
-            series
-            for series in result
-            if "values" in series or not math.isnan(float(series["value"][1]))
+            series for series in result if "values" in series or not math.isnan(float(series["value"][1]))
         ]
 
 

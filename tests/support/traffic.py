@@ -55,7 +55,9 @@ def post(url: str, body: Mapping[str, Any]) -> int:
         return error.code
 
 
-def _body(inputs: tuple[Mapping[str, Any], ...], corpus: tuple[str, ...], chance: random.Random) -> dict[str, Any]:
+def _body(
+    inputs: tuple[Mapping[str, Any], ...], corpus: tuple[str, ...], chance: random.Random
+) -> dict[str, Any]:
     """An example with other texts; some are refused, because the endpoint misses something in them."""
     tensors = []
     for item in inputs:

@@ -34,7 +34,12 @@ class MonitoringOptions:
     """The servers, the objective, and where the files go."""
 
     output: Path = option(
-        Path("monitoring"), FilePath(file=False), Topic.OUTPUT, "Folder for the files.", also=("-o",), metavar="DIR"
+        Path("monitoring"),
+        FilePath(file=False),
+        Topic.OUTPUT,
+        "Folder for the files.",
+        also=("-o",),
+        metavar="DIR",
     )
     check: bool = option(False, Switch(), Topic.OUTPUT, "Write nothing; exit 1 if DIR differs.")
     force: bool = option(False, Switch(), Topic.OUTPUT, "Replace files in DIR that were edited.")
@@ -120,15 +125,18 @@ def monitoring(repo: Path, options: MonitoringOptions) -> int:
     """
     from triton_repo_builder import repository
     from triton_repo_builder.ship.monitoring import export, rules
+    from triton_repo_builder.ship.vcs import git
 
     console.recovered(repo, write=False, whole=True)
+    read = repository.read(repo)
     settings = rules.Settings(
         objective=rules.Objective(share=options.objective.share, seconds=options.objective.ms / 1000),
         window=_duration(int(options.window)),
         targets=tuple(dict.fromkeys(options.targets)),
         gateways=tuple(dict.fromkeys(options.gateways)),
+        commit=git.last_commit(repo),
     )
-    contents = export.render(repository.read(repo), settings)
+    contents = export.render(read, settings)
     if options.check:
         changes = export.differences(contents, options.output)
     else:

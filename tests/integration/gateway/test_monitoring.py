@@ -54,7 +54,9 @@ def test_every_rule_has_data(prometheus: Prometheus) -> None:
     assert len(rules) > 30
     assert [(rule["name"], rule.get("lastError")) for rule in rules if rule["health"] != "ok"] == []
     recording = {rule["query"] for rule in rules if rule["type"] == "recording"}
-    alerts = {selector for rule in rules if rule["type"] == "alerting" for selector in selectors(rule["query"])}
+    alerts = {
+        selector for rule in rules if rule["type"] == "alerting" for selector in selectors(rule["query"])
+    }
     empty = [query for query in sorted(recording | alerts) if not prometheus.query(query)]
     assert empty == []
 

@@ -10,10 +10,12 @@ import pytest
 from tests.support import serve_repository
 from tests.support.cli import call, kind
 from triton_repo_builder.base.errors import Code
+from triton_repo_builder.ship.vcs import git
 
 
 @pytest.fixture
-def repo(tmp_path: Path) -> Path:
+def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(git, "last_commit", lambda folder: "")
     return serve_repository.whole(tmp_path / "model_repository")
 
 

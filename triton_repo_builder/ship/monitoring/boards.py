@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
+from triton_repo_builder.repository.manifest import VersionEntry
 from triton_repo_builder.ship.monitoring import panels, rules
 from triton_repo_builder.ship.monitoring.panels import Dashboard, Panel, Query
 from triton_repo_builder.ship.monitoring.rules import Settings
 from triton_repo_builder.ship.monitoring.source import Endpoint, Source, pattern
-from triton_repo_builder.repository.manifest import VersionEntry
 
 EVERY = "$__rate_interval"
 CHOSEN = 'model=~"${endpoint:pipe}", version=~"${version:pipe}"'
@@ -78,9 +78,7 @@ def _rate(metric: str, by: str, more: str = "") -> str:
 def _heat(title: str, metric: str, unit: str = "short", more: str = "", **attributes: Any) -> Panel:
     """A heat map of a histogram over time."""
     query = f"sum by (le) (increase({metric}_bucket{{{CHOSEN}{more}}}[{EVERY}]))"
-    return Panel(
-        title=title, kind="heatmap", queries=(Query(expression=query),), unit=unit, **attributes
-    )
+    return Panel(title=title, kind="heatmap", queries=(Query(expression=query),), unit=unit, **attributes)
 
 
 def _classes(title: str, metric: str, label: str, about: str) -> Panel:
@@ -148,7 +146,7 @@ def _serving(source: Source, settings: Settings) -> Iterator[Panel]:
     yield Panel(
         title="Where a model comes from",
         kind="text",
-        text="\n".join(_provenance(source)),
+        text="\n".join(_provenance(source, settings.commit)),
         height=6,
         width=24,
     )
@@ -175,7 +173,8 @@ def _summary(source: Source, settings: Settings) -> Iterator[Panel]:
 
 def _steps(source: Source) -> Iterator[Panel]:
     by = "model, version"
-    queue = f"{_rate('nv_inference_queue_duration_us', by)} / ({_rate('nv_inference_request_success', by)} > 0) / 1e6"
+    succeeded = _rate("nv_inference_request_success", by)
+    queue = f"{_rate('nv_inference_queue_duration_us', by)} / ({succeeded} > 0) / 1e6"
     rows = f"{_rate('nv_inference_count', by)} / ({_rate('nv_inference_exec_count', by)} > 0)"
     yield Panel(
         title="Time in the queue",
@@ -322,9 +321,7 @@ def _gateway() -> Iterator[Panel]:
     yield Panel(
         title="Tokens",
         queries=(
-            Query(
-                expression=f"sum by (model) (rate(trb_gateway_tokens_total[{EVERY}]))", legend="{{model}}"
-            ),
+            Query(expression=f"sum by (model) (rate(trb_gateway_tokens_total[{EVERY}]))", legend="{{model}}"),
         ),
         about="Tokens a second; needs trb gateway --repo.",
     )
@@ -347,13 +344,13 @@ def _links(source: Source) -> Iterator[dict[str, Any]]:
                 }
 
 
-def _provenance(source: Source) -> Iterator[str]:
+def _provenance(source: Source, commit: str) -> Iterator[str]:
     """Markdown: a row for each version."""
     yield "| endpoint | version | built from | git commit | training run | data set |"
     yield "|---|---|---|---|---|---|"
     for each in source.endpoints:
         for entry in each.versions:
-            yield _row(each, entry, source.commit)
+            yield _row(each, entry, commit)
         if not each.versions:
             yield f"| {_plain(each.name)} | | not built by trb | | | |"
     yield "\nWhat a server serves now, with the sha256 of every file: `trb provenance --url http://SERVER:8000`"

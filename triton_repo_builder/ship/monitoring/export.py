@@ -38,10 +38,10 @@ class Difference:
 def render(repository: Repository, settings: Settings) -> dict[str, bytes]:
     """Path and content of each file, the index last; the same input gives the same bytes."""
     facts = source.read(repository)
-    jobs = [(rules.SERVER, settings.targets), *([(rules.GATEWAY, settings.gateways)] * bool(settings.gateways))]
+    jobs = [(rules.SERVER, settings.targets), (rules.GATEWAY, settings.gateways)]
     texts = {
         "prometheus.yml": templates.render(
-            "monitoring_prometheus.yml.jinja", rule_files=[RULES], jobs=jobs
+            "monitoring_prometheus.yml.jinja", rule_files=[RULES], jobs=[job for job in jobs if job[1]]
         ),
         RULES: templates.render(
             "monitoring_rules.yml.jinja",
@@ -109,7 +109,7 @@ def _json(document: object) -> str:
 def _recorded(output: Path) -> dict[str, str]:
     """The index of a folder: path → sha256; empty for a new folder."""
     try:
-        if not output.exists() or output.is_dir() and not any(output.iterdir()):
+        if not output.exists() or (output.is_dir() and not any(output.iterdir())):
             return {}
         if not output.is_dir():
             raise TrbError(

@@ -172,7 +172,9 @@ def _timeseries(panel: Panel) -> dict[str, Any]:
 
 def _stat(panel: Panel) -> dict[str, Any]:
     reduced = {"calcs": ["lastNotNull"], "fields": "", "values": False}
-    return {"options": {"reduceOptions": reduced, "graphMode": "area", "colorMode": "none", "textMode": "auto"}}
+    return {
+        "options": {"reduceOptions": reduced, "graphMode": "area", "colorMode": "none", "textMode": "auto"}
+    }
 
 
 def _heatmap(panel: Panel) -> dict[str, Any]:

@@ -22,6 +22,8 @@ FAILED = 0.05
 """Share of failed requests that alerts."""
 FEW = 3
 """Failures within the window below which the share says nothing."""
+LEAST = 10
+"""Requests within a window below which a share of them says nothing."""
 WAITING = 2
 """Requests that wait on average while a batcher that joins none runs them one by one."""
 ROWS = 1.2
@@ -58,6 +60,8 @@ class Settings:
     window: str = "5m"
     targets: tuple[str, ...] = ("localhost:8002",)
     gateways: tuple[str, ...] = ()
+    commit: str = ""
+    """The last commit that changed the repository; empty outside of git."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +149,8 @@ def _bad(source: Source, settings: Settings, window: str, limit: float) -> Itera
     matchers = served(source)
     success = f"{_MODEL} ({_rate('nv_inference_request_success', matchers, window)})"
     failure = f"{_MODEL} ({_rate('nv_inference_request_failure', matchers, window)})"
-    yield "failed", f"{failure}\n  / (({success} + {failure}) > 0)"
+    least = f"{LEAST} / {seconds(window):g}"
+    yield "failed", f"{failure}\n  / (({success} + {failure}) > {least})"
     bucket = smallest(PHASE_SECONDS, limit)
     if source.counting and bucket:
         by = "sum by (model, version, phase)"
@@ -158,7 +163,7 @@ def _bad(source: Source, settings: Settings, window: str, limit: float) -> Itera
     refused = f'{matchers}, status=~"5.."'
     # A status that never occurred has no series.
     errors = f"sum by (model) ({_rate(requests, refused, window)})"
-    yield "gateway_failed", f"({errors} or 0 * {answered})\n  / ({answered} > 0)"
+    yield "gateway_failed", f"({errors} or 0 * {answered})\n  / ({answered} > {least})"
     bucket = smallest(GATEWAY_SECONDS, limit)
     if bucket:
         yield (
@@ -177,7 +182,8 @@ def _late(by: str, metric: str, matchers: str, bucket: float, window: str) -> st
     # Clients write a whole number as 1 or 1.0; Prometheus 3 stores 1.0.
     bound = f'le=~"{bucket:g}([.]0)?"' if bucket == int(bucket) else f'le="{bucket:g}"'
     below = f"{by} ({_rate(f'{metric}_bucket', f'{matchers}, {bound}', window)})"
-    return f"1 - {below}\n  / ({by} ({_rate(f'{metric}_count', matchers, window)}) > 0)"
+    least = f"{LEAST} / {seconds(window):g}"
+    return f"1 - {below}\n  / ({by} ({_rate(f'{metric}_count', matchers, window)}) > {least})"
 
 
 def _alerts(source: Source, settings: Settings) -> Iterator[Rule]:
@@ -197,7 +203,7 @@ def _alerts(source: Source, settings: Settings) -> Iterator[Rule]:
         labels={"severity": "page"},
         wait="5m",
         summary="{{ $value | humanizePercentage }} of requests to {{ $labels.model }} fail",
-        description="Version {{ $labels.version }}. Reasons: dashboard 'Serving', panel 'Failures by reason'.",
+        description="Version {{ $labels.version }}. See 'Failures by reason' in the dashboard 'Serving'.",
     )
     yield from _burn(settings.objective)
     yield Rule(
@@ -253,9 +259,9 @@ def _capacity(source: Source, objective: Objective) -> Iterator[Rule]:
         expression=f"trb:queue_excess_seconds:mean > {objective.seconds / 2:g}",
         labels={"severity": "ticket"},
         wait="10m",
-        summary="Requests wait {{ $value | humanizeDuration }} for {{ $labels.model }} on {{ $labels.instance }}",
-        description="That is beyond the delay of its batcher, and more than half of the objective's limit "
-        f"({objective.seconds * 1000:g} ms). More instances, servers, or a smaller load: trb tune, trb plan.",
+        summary="Requests wait {{ $value | humanizeDuration }} for {{ $labels.model }}",
+        description="On {{ $labels.instance }}, beyond the delay of its batcher: more than half of the "
+        f"objective's limit ({objective.seconds * 1000:g} ms). Add instances or servers: trb tune, trb plan.",
     )
     if not source.batching:
         return

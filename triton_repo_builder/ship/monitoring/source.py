@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.repository import Model, Repository, composition
 from triton_repo_builder.repository.manifest import VersionEntry
-from triton_repo_builder.ship.vcs import git
 
 METRICS = "metrics.py"
 """File of a Python model that counts (``runtime/metrics.py``)."""
@@ -44,8 +43,6 @@ class Source:
     """Models with metrics of their own."""
     tokenizers: frozenset[str]
     """Models of ``counting`` that count texts and tokens."""
-    commit: str
-    """The last commit that changed the repository; empty outside of git."""
 
     @property
     def tasks(self) -> frozenset[str]:
@@ -77,7 +74,6 @@ def read(repository: Repository) -> Source:
         tokenizers=frozenset(
             model.name for model in repository.models if model.name in counting and _holds(model, TOKENIZER)
         ),
-        commit=git.last_commit(repository.path) if repository.manifest else "",
     )
 
 

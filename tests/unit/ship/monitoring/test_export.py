@@ -33,7 +33,7 @@ def repo(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def foreign(tmp_path: Path) -> Path:
-    """A repository that trb did not build, with a name that is a pattern and a name that Grafana would split."""
+    """A repository that trb did not build, with a name that is a pattern and that Grafana would split."""
     root = tmp_path / "foreign"
     serve_repository.whole(root)
     serve_repository.python(root, "a.b,c")
@@ -121,10 +121,12 @@ def test_a_large_budget_still_alerts() -> None:
         batching={},
         counting=frozenset(),
         tokenizers=frozenset(),
-        commit="",
     )
     fast = next(
-        rule for group in rules.groups(facts, half) for rule in group.rules if rule.name == "TrbBudgetBurnFast"
+        rule
+        for group in rules.groups(facts, half)
+        for rule in group.rules
+        if rule.name == "TrbBudgetBurnFast"
     )
     assert "> 0.9\n" in fast.expression
 
@@ -134,7 +136,7 @@ def test_a_run_cannot_break_the_table(text: str) -> None:
     cell = boards._linked(text)
     assert "<b>" not in cell
     assert cell.replace(r"\|", "").count("|") == 0
-    assert "](javascript" not in cell
+    assert "](javascript" not in cell.replace(r"\]", "")
 
 
 def test_a_run_that_is_a_url_is_a_link_from_the_series_and_in_the_table(repo: Path) -> None:
@@ -242,7 +244,9 @@ def test_a_folder_that_cannot_be_written_stays_as_it_is(
 
     monkeypatch.setattr(export.files, "create", full)
     with pytest.raises(TrbError) as caught:
-        export.write(rendered(repo, replace(SETTINGS, window="10m", targets=("other:8002",))), output, force=True)
+        export.write(
+            rendered(repo, replace(SETTINGS, window="10m", targets=("other:8002",))), output, force=True
+        )
     assert caught.value.code is Code.DISK_FULL
     assert before == {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
 
