@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -40,13 +40,15 @@ BATCH = 32
 """max_batch_size of every endpoint."""
 
 
-def repository(root: Path) -> Path:
-    """A repository of every task; its models are of a megabyte or less."""
+def repository(root: Path, only: Sequence[str] = ()) -> Path:
+    """A repository of every task, or of some endpoints; its models are of a megabyte or less."""
     target = root / "model_repository"
     for name, (model, options) in EXPORTED.items():
-        tiny.put(MODELS / model, target, name=name, instances=1, **options)
+        if not only or name in only:
+            tiny.put(MODELS / model, target, name=name, instances=1, **options)
     for model in _tiny(root / "models"):
-        tiny.put(model, target, name=model.name, instances=1)
+        if not only or model.name in only:
+            tiny.put(model, target, name=model.name, instances=1)
     return target
 
 
