@@ -47,6 +47,7 @@ GROUPS = {
         "plan": "Compute replicas and cost of a load under a latency objective; simulate fleets.",
         "diff": "Show what changes for a client between two versions.",
         "verify": "Prove that a server runs what a commit, a push or a folder says.",
+        "drift": "Compare a server's texts and answers with the reference of the build.",
         "provenance": "Show where a repository, or a running server's models, come from.",
     },
     "Ship": {
