@@ -173,6 +173,7 @@ def plan(request: PlanRequest, prepared: TextEncoding, recording: Recording | No
         max_text_bytes=options.max_text_bytes or 0,
         most_tokens=memory.most_tokens,
         cache=options.tokenizer_cache or 0,
+        unknown_id=spec.unknown_id,
         vocabulary=text_limits.unknown_tokens(source, spec)[0],
     )
     # Without cases nothing shows that the model can run the sample, and a failing warm-up may end the server.
