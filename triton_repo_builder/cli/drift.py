@@ -87,7 +87,7 @@ def command(server: DriftServer, options: DriftOptions) -> int:
     """Compare a server's texts and answers with the reference of the build.
 
     Token lengths, the share of unknown tokens, labels and confidence, each by the population stability index
-    (PSI): below 0.1 stable, above 0.25 drifted. There is no verdict on a few texts, whose PSI is large by chance.
+    (PSI): below 0.1 stable, above 0.25 drifted. A few texts get no verdict, for their PSI is large by chance.
     The reference comes from trb build --reference FILE.
 
     \b

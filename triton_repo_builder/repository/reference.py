@@ -128,6 +128,4 @@ def _distribution(document: Mapping[str, Any]) -> Distribution:
     shares = {str(name): float(share) for name, share in document["shares"].items()}
     if not shares or not all(0 <= share <= 1 for share in shares.values()):
         raise ValueError("has shares that are not from 0 to 1")
-    return Distribution(
-        texts=int(document["texts"]), shares=shares, model=str(document.get("model", ""))
-    )
+    return Distribution(texts=int(document["texts"]), shares=shares, model=str(document.get("model", "")))

@@ -1,6 +1,6 @@
-"""The reference distribution of a text endpoint: of the user's texts (``--reference``), else of the golden cases.
+"""The reference distribution of a text endpoint: the user's texts (``--reference``), else the golden cases.
 
-Tokens are counted, and texts answered, as for golden cases: by transformers' tokenizer and the untouched model.
+Tokens are counted and texts answered as for golden cases: by transformers' tokenizer and the untouched model.
 """
 
 from __future__ import annotations
@@ -52,15 +52,20 @@ class Measured:
     source: Source
     task: TaskPlan
     settings: TokenizerSettings
-    unknown_id: int | None
-    """Token of text that is not in the vocabulary; None if the tokenizer has none."""
 
 
 def of_file(file: Path, measured: Measured, model: OriginalModel | None) -> Reference:
     """Distributions of a user's texts; without a model only of their tokens. Raises ``TrbError``."""
     lines = texts(file)
     examples = of_lines(measured.task, lines, OPTION)
-    tokens = _tokens(measured, spread(examples, MOST_TOKENIZED), str(file))
+    tokens = _tokens(measured, spread(examples, MOST_TOKENIZED))
+    if not tokens:
+        raise TrbError(
+            Code.USAGE,
+            "none of its texts fits into the tokens that the model takes",
+            where=str(file),
+            remedy="give shorter texts",
+        )
     answers: list[tuple[str, float]] = []
     # Plain lines have no labels of their own for a task that takes them.
     labelled = not any(field.several for field in measured.task.texts) or lines[0].startswith("{")
@@ -69,11 +74,18 @@ def of_file(file: Path, measured: Measured, model: OriginalModel | None) -> Refe
     return Reference(source=file.name, distributions={**tokens, **_of_answers(measured.task, answers)})
 
 
-def of_cases(cases: CaseFile | None, measured: Measured) -> Reference:
-    """Distributions of the golden cases' texts, and of their answers if these were recorded."""
+def of_cases(cases: CaseFile | None, measured: Measured) -> Reference | None:
+    """Distributions of the golden cases' texts, and of their answers if these were recorded.
+
+    None if no case fits into the tokens that the model takes.
+    """
     examples = [example for _, example in measured.task.examples or SINGLE]
-    tokens = _tokens(measured, examples, str(measured.source.path))
-    recorded = ({output.name: output.data for output in case.outputs} for case in (cases.cases if cases else ()))
+    tokens = _tokens(measured, examples)
+    if not tokens:
+        return None
+    recorded = (
+        {output.name: output.data for output in case.outputs} for case in (cases.cases if cases else ())
+    )
     answers = [answer for answer in map(_best, recorded) if answer] if _classifies(measured.task) else []
     return Reference(source=GOLDEN, distributions={**tokens, **_of_answers(measured.task, answers)})
 
@@ -140,24 +152,19 @@ def spread(items: Sequence[T], most: int) -> list[T]:
     return [items[number * len(items) // count] for number in range(count)]
 
 
-def _tokens(measured: Measured, examples: Iterable[Example], where: str) -> dict[str, Distribution]:
-    """Tokens of each text, and the share of the unknown ones."""
+def _tokens(measured: Measured, examples: Iterable[Example]) -> dict[str, Distribution]:
+    """Tokens of each text, and the share of the unknown ones; empty if none can be encoded."""
     library, limit = text.library(measured.source), measured.settings.max_length
     lengths: list[int] = []
-    unknown = 0
+    unknown, unknown_id = 0, measured.source.tokenizer_spec.unknown_id
     for example in examples:
         rows = [row["input_ids"] for row in text.encoded(measured.task, library, example, limit) or ()]
         counts = [len(row) for row in rows]
         # The server counts the pieces of a long text as one text, too.
         lengths += [sum(counts)] if measured.task.encoding.strided and counts else counts
-        unknown += sum(token == measured.unknown_id for row in rows for token in row)
+        unknown += sum(row.count(unknown_id) for row in rows)
     if not lengths:
-        raise TrbError(
-            Code.USAGE,
-            "none of its texts fits into the tokens that the model takes",
-            where=where,
-            remedy="give shorter texts",
-        )
+        return {}
     share = round(unknown / (sum(lengths) or 1), reference.DIGITS)
     shares = {reference.UNKNOWN: share, reference.KNOWN: round(1 - share, reference.DIGITS)}
     return {

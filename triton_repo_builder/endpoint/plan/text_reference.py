@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from dataclasses import replace
 
 from triton_repo_builder.base.files import File
 from triton_repo_builder.endpoint.golden import reference as golden
@@ -16,6 +16,7 @@ from triton_repo_builder.repository.reference import (
     CONFIDENCE,
     TEXT_TOKENS,
     UNKNOWN_TOKENS,
+    Distribution,
     Reference,
 )
 
@@ -31,39 +32,48 @@ def measure(
 ) -> Reference | None:
     """Distributions of the file of ``--reference``, else of golden cases. Raises ``TrbError``."""
     source, task, file = request.source, request.task, request.options.reference
-    measured = golden.Measured(source=source, task=task, settings=settings, unknown_id=None)
+    measured = golden.Measured(source=source, task=task, settings=settings)
     if file is not None:
         return golden.of_file(file, measured, model)
     return golden.of_cases(cases, measured) if model is not None else None
 
 
 def files(request: PlanRequest, measured: Reference | None) -> tuple[File, ...]:
-    """The tokenizer's part, and that of the model that counts the answers."""
+    """``reference.json`` of the tokenizer, and of the model after the graph if there is one.
+
+    Without one the tokenizer exports the answers' part for the graph's model, whose answers it samples. A
+    tokenizer of several endpoints does not.
+    """
     if measured is None:
         return ()
-    parts = (
-        _part(request, "tokenizer", measured, OF_TEXTS),
-        _part(request, "postprocess", measured, OF_ANSWERS),
+    tokens, answers = (
+        {metric: each for metric, each in measured.distributions.items() if metric in metrics}
+        for metrics in (OF_TEXTS, OF_ANSWERS)
     )
-    return tuple(part for part in parts if part is not None)
+    after: dict[str, Distribution] = {}
+    if request.task.post is not None:
+        after = answers
+    elif not request.options.share_tokenizer:
+        model = f"{request.name}_model"
+        tokens |= {metric: replace(each, model=model) for metric, each in answers.items()}
+    return tuple(
+        File(
+            path=f"{request.name}_{role}/{request.options.version}/{reference.FILE}",
+            content=reference.dump(replace(measured, distributions=distributions)).encode(),
+        )
+        for role, distributions in (("tokenizer", tokens), ("postprocess", after))
+        if distributions
+    )
 
 
 def note(request: PlanRequest, measured: Reference | None) -> str:
     """Number of the user's texts that were taken; empty without a file of them."""
     if measured is None or request.options.reference is None:
         return ""
-    counts = [measured.distributions[name].texts for name in (TEXT_TOKENS, ANSWERS) if name in measured.distributions]
+    counts = [
+        measured.distributions[name].texts
+        for name in (TEXT_TOKENS, ANSWERS)
+        if name in measured.distributions
+    ]
     answered = f", {counts[1]} answered" if len(counts) > 1 else ""
     return f"reference of {measured.source}: {counts[0]} texts tokenized{answered}"
-
-
-def _part(
-    request: PlanRequest, role: str, measured: Reference, metrics: Collection[str]
-) -> File | None:
-    """``reference.json`` of one model; None if there is nothing in it."""
-    distributions = {name: each for name, each in measured.distributions.items() if name in metrics}
-    if not distributions or (role == "postprocess" and request.task.post is None):
-        return None
-    content = reference.dump(Reference(source=measured.source, distributions=distributions))
-    path = f"{request.name}_{role}/{request.options.version}/{reference.FILE}"
-    return File(path=path, content=content.encode())

@@ -1,7 +1,7 @@
 """Drift: the population stability index (PSI) of a server's texts and answers against their reference.
 
-PSI is the sum of (p - q) ln(p / q) over the buckets, of the shares p now and q in the reference. By chance alone
-n texts in B buckets give about (B - 1) / n, and a reference of m texts (B - 1) / m besides. A PSI says
+PSI is the sum of (p - q) ln(p / q) over the buckets, of the shares p now and q in the reference. Chance alone
+gives about (B - 1) / n for n texts in B buckets, and (B - 1) / m more for a reference of m texts. A PSI says
 something if that noise is small beside the limits.
 """
 
@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+
+from triton_repo_builder.run.observe.exposition import Page, Sample
 
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, TrbError
@@ -22,7 +24,6 @@ from triton_repo_builder.repository.reference import (
     Distribution,
 )
 from triton_repo_builder.run.observe import exposition
-from triton_repo_builder.run.observe.exposition import Page, Sample
 
 FLOOR = 0.0001
 """Least share in the sum, so that an empty bucket does not make it infinite."""
@@ -93,9 +94,7 @@ def psi(reference: Shares, current: Shares) -> float:
     return total
 
 
-def compare(
-    page: Page, before: Page | None = None, stored: Page | None = None
-) -> tuple[Comparison, ...]:
+def compare(page: Page, before: Page | None = None, stored: Page | None = None) -> tuple[Comparison, ...]:
     """What a server has counted, since ``before`` if it is given, beside the references.
 
     These are on the server's page, or ``stored`` in a repository.
@@ -186,8 +185,8 @@ def need(comparisons: Collection[Comparison], page: Page, where: str) -> None:
         Code.NOT_FOUND,
         "no model has a reference distribution"
         if counts
-        else "no model counts its texts: they were built by an older trb, with --metrics off, or elsewhere, or the "
-        "server is older than Triton 23.05",
+        else "no model counts its texts: built by an older trb, with --metrics off or elsewhere, or the "
+        "server is too old for metrics of Python models",
         where=where,
         remedy=REMEDY,
     )
