@@ -35,6 +35,7 @@ GROUPS = {
         "unload": "Unload models of a running server.",
         "client": "Write a typed Python client; print curl, Python and JavaScript calls.",
         "status": "List the servers started with trb serve --detach.",
+        "top": "Show live what servers do: requests, latency, queue, failures, texts, labels.",
         "gateway": "Answer OpenAI, Cohere, TEI and Hugging Face clients from a running server.",
         "logs": "Print the output of a server in the background.",
         "stop": "Stop a server in the background.",
