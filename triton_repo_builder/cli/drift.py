@@ -110,13 +110,13 @@ def command(server: DriftServer, options: DriftOptions) -> int:
         comparisons, endpoints = _asked(server, options, stored)
     else:
         comparisons, endpoints = _measured(server, options, stored)
+    if options.plot:
+        _plot(comparisons, options.plot)
     if options.as_json:
         listed = [_as_json(each, endpoints.get((each.model, each.version), ())) for each in comparisons]
         console.echo(json.dumps(listed, indent=1, ensure_ascii=False))
     else:
         _print(comparisons, endpoints)
-    if options.plot:
-        _plot(comparisons, options.plot)
     return int(options.fail and any(each.verdict == drift.DRIFTED_WORD for each in comparisons))
 
 

@@ -11,8 +11,6 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from triton_repo_builder.run.observe.exposition import Page, Sample
-
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.repository import Repository, reference
@@ -24,6 +22,7 @@ from triton_repo_builder.repository.reference import (
     Distribution,
 )
 from triton_repo_builder.run.observe import exposition
+from triton_repo_builder.run.observe.exposition import Page, Sample
 
 FLOOR = 0.0001
 """Least share in the sum, so that an empty bucket does not make it infinite."""
@@ -78,7 +77,7 @@ class Comparison:
     @property
     def needed(self) -> int | None:
         """Texts from which on a PSI says something; None if it never does, with so small a reference."""
-        freedom = sum(share > 0 for share in self.reference.values()) - 1
+        freedom = max(1, sum(share > 0 for share in self.reference.values()) - 1)
         room = MOST_NOISE - freedom / self.reference_texts if self.reference_texts else 0.0
         if room <= 0:
             return None

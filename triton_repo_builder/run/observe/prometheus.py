@@ -9,12 +9,11 @@ import urllib.parse
 from collections.abc import Mapping
 from typing import Any
 
-from triton_repo_builder.run.observe.exposition import Page, Sample
-
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.run.client import HttpClient, NoAnswer
 from triton_repo_builder.run.observe import drift
+from triton_repo_builder.run.observe.exposition import Page, Sample
 
 LABELS: Mapping[str, str] = {
     **{name: "le" for name in drift.COUNTERS.values() if name.endswith("_bucket")},
