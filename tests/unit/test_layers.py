@@ -34,7 +34,7 @@ LAYERS = (
     ("ship.options",),
     ("ship.stores",),
     ("ship.vcs",),
-    ("ship.deploy", "ship.container_image"),
+    ("ship.deploy", "ship.container_image", "ship.monitoring"),
     ("cli",),
     ("__main__",),
 )

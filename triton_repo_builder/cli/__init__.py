@@ -59,6 +59,7 @@ GROUPS = {
         "rollback": "Serve the previous version again.",
         "push": "Upload a repository to a bucket or an OCI registry, atomically.",
         "pull": "Download a pushed repository into a folder, verified.",
+        "export": "Write files for other tools: Prometheus rules, Grafana dashboards.",
         "image": "Build a slim Docker image with a tritonserver, from PyPI packages.",
     },
 }
