@@ -25,7 +25,7 @@ LAYERS = (
     ("run.client",),
     ("run.gateway",),
     ("run.serve", "run.codegen"),
-    ("run.smoke", "run.demo"),
+    ("run.smoke", "run.demo", "run.observe"),
     ("measure.objective",),
     ("measure.options",),
     ("measure.bench",),

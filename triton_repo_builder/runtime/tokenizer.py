@@ -100,6 +100,7 @@ class Counts:
 
     def __init__(self, module: Any, args: dict[str, str]) -> None:
         self.metrics = metrics = module.Metrics(args)
+        metrics.reference()
         self.text = metrics.counter("trb_texts_total", "Texts, or pairs of texts, that became tokens")
         self.token = metrics.counter("trb_tokens_total", "Tokens of these texts")
         self.unknown = metrics.counter("trb_unknown_tokens_total", "Tokens of text outside of the vocabulary")
