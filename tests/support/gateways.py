@@ -17,6 +17,7 @@ import tiny_sounds
 
 from tests.support.cli import ARGV, own
 from tests.support.serve_repository import until
+from triton_repo_builder.measure.bench.load import texts
 
 MODELS = Path(__file__).resolve().parents[1] / "data" / "models"
 EXPORTED: dict[str, tuple[str, dict[str, Any]]] = {
@@ -34,6 +35,8 @@ EXPORTED: dict[str, tuple[str, dict[str, Any]]] = {
     "clip_image": ("vision/clip_vision", {}),
 }
 """Endpoint → the folder of its model, and options of its build."""
+REFERENCED = ("minilm", "sentiment")
+"""Endpoints with a reference of texts like those of ``traffic.py``."""
 TOXIC = {"0": "toxic", "1": "insult", "2": "threat"}
 AREAS = {"0": "sky", "1": "road", "2": "wall", "3": "tree"}
 BATCH = 32
@@ -43,8 +46,13 @@ BATCH = 32
 def repository(root: Path, only: Sequence[str] = ()) -> Path:
     """A repository of every task, or of some endpoints; its models are of a megabyte or less."""
     target = root / "model_repository"
+    reference = root / "reference.txt"
+    reference.parent.mkdir(parents=True, exist_ok=True)
+    reference.write_text("\n".join(texts.corpus(None)))
     for name, (model, options) in EXPORTED.items():
         if not only or name in only:
+            if name in REFERENCED:
+                options = {**options, "reference": reference}
             tiny.put(MODELS / model, target, name=name, instances=1, **options)
     for model in _tiny(root / "models"):
         if not only or model.name in only:
