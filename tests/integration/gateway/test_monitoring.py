@@ -39,16 +39,21 @@ def prometheus(
 ) -> Iterator[Prometheus]:
     """Prometheus, after some seconds of load."""
     with running(monitoring / "prometheus.yml") as prometheus:
-        time.sleep(2)  # a rate needs a value from before the load
-        url = gateway + "/v1/embeddings"
-        with httpx.Client(timeout=60) as client:
-            for number in range(2 * rules.LEAST):
-                client.post(url, json={"model": "minilm", "input": f"hello fox {number} ☃"})
-            client.post(url, json={"model": "missing", "input": "hello"})
-            client.post(url, json={"model": "minilm", "input": [*texts.corpus(None)]})
+        embed(gateway, 1)  # a counter with labels begins with its first request
+        time.sleep(3)  # and a rate with a value from before the load
+        embed(gateway, 2 * rules.LEAST)
         assert traffic.send(server.urls.http, repository, SECONDS) > 100
         time.sleep(3)  # scraped and evaluated
         yield prometheus
+
+
+def embed(gateway: str, times: int) -> None:
+    """Requests to the gateway that it answers, and that it refuses."""
+    with httpx.Client(base_url=gateway, timeout=60) as client:
+        for number in range(times):
+            for model in ("minilm", "missing"):
+                client.post("/v1/embeddings", json={"model": model, "input": f"hello fox {number} ☃"})
+        client.post("/v1/embeddings", json={"model": "minilm", "input": [*texts.corpus(None)]})
 
 
 def test_every_rule_has_data(prometheus: Prometheus) -> None:
