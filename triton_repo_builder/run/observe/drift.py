@@ -200,7 +200,7 @@ def need(comparisons: Collection[Comparison], page: Page, where: str) -> None:
 
 def of_repository(repository: Repository) -> list[Sample]:
     """The references of a repository's models, as a server exports them. Raises ``TrbError``."""
-    samples = []
+    samples: list[Sample] = []
     for model in repository.models:
         for version in model.versions:
             file = model.path / str(version) / reference.FILE

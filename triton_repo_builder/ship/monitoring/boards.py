@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from triton_repo_builder.repository.manifest import VersionEntry
+from triton_repo_builder.run.observe import drift_rules
 from triton_repo_builder.ship.monitoring import panels, rules
 from triton_repo_builder.ship.monitoring.panels import Dashboard, Panel, Query
 from triton_repo_builder.ship.monitoring.rules import Settings
@@ -71,13 +72,13 @@ def boards(source: Source, settings: Settings) -> Iterator[tuple[str, Dashboard]
         )
 
 
-def _rate(metric: str, by: str, more: str = "") -> str:
-    return f"sum by ({by}) (rate({metric}{{{CHOSEN}{more}}}[{EVERY}]))"
+def _rate(metric: str, by: str, matchers: str = "") -> str:
+    return f"sum by ({by}) (rate({metric}{{{CHOSEN}{matchers}}}[{EVERY}]))"
 
 
-def _heat(title: str, metric: str, unit: str = "short", more: str = "", **attributes: Any) -> Panel:
+def _heat(title: str, metric: str, unit: str = "short", matchers: str = "", **attributes: Any) -> Panel:
     """A heat map of a histogram over time."""
-    query = f"sum by (le) (increase({metric}_bucket{{{CHOSEN}{more}}}[{EVERY}]))"
+    query = f"sum by (le) (increase({metric}_bucket{{{CHOSEN}{matchers}}}[{EVERY}]))"
     return Panel(title=title, kind="heatmap", queries=(Query(expression=query),), unit=unit, **attributes)
 
 
@@ -259,6 +260,14 @@ def _tokens() -> Iterator[Panel]:
             title=title, queries=(Query(expression=expression, legend="{{model}}"),), unit=unit, about=about
         )
     yield _heat("Tokens of a text", "trb_text_tokens", about="Tokens of each text.")
+    psi = f'max by (model, version, metric) (trb:drift:psi{{{CHOSEN}, window="{drift_rules.WINDOW}"}})'
+    yield Panel(
+        title="Drift",
+        queries=(Query(expression=psi, legend="{{model}} v{{version}} {{metric}}"),),
+        about="Population stability index against the reference of the build, over the last "
+        f"{drift_rules.WINDOW}: above 0.1 moderate, above 0.25 drifted. Needs enough texts: trb drift says "
+        "how many.",
+    )
     yield Panel(
         title="Refused texts by reason",
         queries=(

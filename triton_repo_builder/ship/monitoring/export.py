@@ -14,6 +14,7 @@ from triton_repo_builder.base import files, templates
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.text import some
 from triton_repo_builder.repository import Repository
+from triton_repo_builder.run.observe import drift_rules
 from triton_repo_builder.ship.monitoring import boards, rules, source
 from triton_repo_builder.ship.monitoring.rules import Settings
 
@@ -39,9 +40,13 @@ def render(repository: Repository, settings: Settings) -> dict[str, bytes]:
     """Path and content of each file, the index last; the same input gives the same bytes."""
     facts = source.read(repository)
     jobs = [(rules.SERVER, settings.targets), (rules.GATEWAY, settings.gateways)]
+    drift = {"drift.yml": drift_rules.render()} if facts.counting else {}
     texts = {
+        **drift,
         "prometheus.yml": templates.render(
-            "monitoring_prometheus.yml.jinja", rule_files=[RULES], jobs=[job for job in jobs if job[1]]
+            "monitoring_prometheus.yml.jinja",
+            rule_files=[RULES, *drift],
+            jobs=[job for job in jobs if job[1]],
         ),
         RULES: templates.render(
             "monitoring_rules.yml.jinja",

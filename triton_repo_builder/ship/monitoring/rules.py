@@ -125,11 +125,12 @@ def _steps(source: Source, window: str) -> Iterator[Rule]:
     )
     yield Rule(name="trb:waiting_requests:mean", expression=f"{queue} / 1e6")
     yield Rule(name="trb:queue_seconds:mean", expression=f"{queue}\n  / ({success} > 0) / 1e6")
-    for model, seconds in source.batching.items():
-        labels = {"model": model}
-        yield Rule(name="trb:queue_delay_seconds", expression=f"vector({seconds:g})", labels=labels)
     excess = "trb:queue_seconds:mean"
-    if source.batching:
+    delays = {model: delay for model, delay in source.batching.items() if delay}
+    for model, delay in delays.items():
+        labels = {"model": model}
+        yield Rule(name="trb:queue_delay_seconds", expression=f"vector({delay:g})", labels=labels)
+    if delays:
         intended = "on (model) group_left () trb:queue_delay_seconds"
         excess = f"(\n    {excess} - {intended}\n    or {excess}\n  )"
     yield Rule(name="trb:queue_excess_seconds:mean", expression=f"clamp_min({excess}, 0)")

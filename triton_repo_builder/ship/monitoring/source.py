@@ -78,7 +78,7 @@ def read(repository: Repository) -> Source:
 
 
 def pattern(names: Iterable[str]) -> str:
-    """An RE2 pattern of these names, as it stands inside the quotes of PromQL.
+    """An RE2 pattern of these names, for the quotes of a matcher in PromQL.
 
     Commas and backslashes are spelled by their numbers: Grafana splits the values of a variable at commas.
     """
