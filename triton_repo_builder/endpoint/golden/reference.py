@@ -191,7 +191,7 @@ def _answers(
     return [best for best in map(_best, flat) if best]
 
 
-def _best(answer: Mapping[str, Sequence[Any]]) -> tuple[str, float] | None:
+def _best(answer: Mapping[str, Any]) -> tuple[str, float] | None:
     """The best label and its score; None if noise decides between labels, so that the case has none."""
     label = next((answer[name][0] for name in FIRST_LABELS if name in answer and len(answer[name])), None)
     scores = next((answer[name] for name in FIRST_SCORES if name in answer and len(answer[name])), None)

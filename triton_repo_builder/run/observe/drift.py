@@ -1,8 +1,8 @@
 """Drift: the population stability index (PSI) of a server's texts and answers against their reference.
 
 PSI is the sum of (p - q) ln(p / q) over the buckets, of the shares p now and q in the reference. Chance alone
-gives about (B - 1) / n for n texts in B buckets, and (B - 1) / m more for a reference of m texts. A PSI says
-something if that noise is small beside the limits.
+gives about (B - 1) / n for n texts in B buckets, and (B - 1) / m more for a reference of m texts. A limit
+counts if that noise is at most a fifth of it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ FLOOR = 0.0001
 """Least share in the sum, so that an empty bucket does not make it infinite."""
 MODERATE, DRIFTED = 0.1, 0.25
 """The usual limits of a PSI."""
-MOST_NOISE = 0.05
+NOISE = 0.2
+"""Largest share of a limit that chance may make."""
 LEAST_TEXTS = 100
 STABLE_WORD, MODERATE_WORD, DRIFTED_WORD = "stable", "moderate", "drifted"
 FEW_TEXTS, SMALL_REFERENCE = "too few texts", "reference too small"
@@ -71,17 +72,23 @@ class Comparison:
             return SMALL_REFERENCE
         if self.psi is None or self.texts < self.needed:
             return FEW_TEXTS
-        words = ((DRIFTED, DRIFTED_WORD), (MODERATE, MODERATE_WORD))
-        return next((word for limit, word in words if self.psi > limit), STABLE_WORD)
+        if self.psi > DRIFTED:
+            return DRIFTED_WORD
+        noise = self._freedom * (1 / self.texts + 1 / self.reference_texts)
+        return MODERATE_WORD if self.psi > MODERATE and noise <= NOISE * MODERATE else STABLE_WORD
 
     @property
     def needed(self) -> int | None:
         """Texts from which on a PSI says something; None if it never does, with so small a reference."""
-        freedom = max(1, sum(share > 0 for share in self.reference.values()) - 1)
-        room = MOST_NOISE - freedom / self.reference_texts if self.reference_texts else 0.0
+        room = NOISE * DRIFTED - self._freedom / self.reference_texts if self.reference_texts else 0.0
         if room <= 0:
             return None
-        return max(LEAST_TEXTS, math.ceil(freedom / room - 1e-9))
+        return max(LEAST_TEXTS, math.ceil(self._freedom / room - 1e-9))
+
+    @property
+    def _freedom(self) -> int:
+        """Buckets whose shares are free: one follows from the others."""
+        return max(1, sum(share > 0 for share in self.reference.values()) - 1)
 
 
 def psi(reference: Shares, current: Shares) -> float:
@@ -193,7 +200,7 @@ def need(comparisons: Collection[Comparison], page: Page, where: str) -> None:
 
 def of_repository(repository: Repository) -> list[Sample]:
     """The references of a repository's models, as a server exports them. Raises ``TrbError``."""
-    samples = []
+    samples: list[Sample] = []
     for model in repository.models:
         for version in model.versions:
             file = model.path / str(version) / reference.FILE
