@@ -35,8 +35,8 @@ ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 
 Add = Callable[..., None]
-"""``add(value)`` of a counter or gauge, ``add(value, times)`` of a histogram, ``add(label, value)`` of a metric
-by label."""
+"""``add(value)`` of a counter or gauge, ``add(value, times)`` of a histogram, ``add(label, value)`` of a
+metric by label."""
 
 
 class Metrics:
@@ -124,11 +124,13 @@ class Metrics:
             self._timer.start()
 
     def close(self) -> None:
-        """Deliver what is left: from the model's ``finalize``."""
+        """Deliver what is left, and take the series off the page: from the model's ``finalize``."""
         if (timer := self._timer) is not None:
             timer.cancel()
             timer.join()
         self._deliver()
+        self._off = True
+        self._families.clear()
 
     def _instrument(self, instrument: Any) -> Any:
         self._instruments.append(instrument)
@@ -177,7 +179,7 @@ class _Counter:
                 self._metrics.wake()
 
     def take(self) -> list[tuple[Any, float]]:
-        """What is to be delivered."""
+        """Amounts to deliver."""
         amount, self._sum = self._sum, 0.0
         return [(self._metric, amount)]
 
@@ -197,7 +199,7 @@ class _Histogram:
                 self._metrics.wake()
 
     def take(self) -> list[tuple[Any, float]]:
-        """What is to be delivered: the widest bucket first, so that none ever exceeds a wider one."""
+        """Amounts to deliver: the widest bucket first, so that none ever exceeds a wider one."""
         counts = list(accumulate(self._counts))
         amounts = [(self._count, counts[-1]), (self._total, self._sum)]
         self._counts, self._sum = [0] * len(counts), 0.0
@@ -220,7 +222,7 @@ class _Labelled:
             self._metrics.wake()
 
     def take(self) -> list[tuple[Any, float]]:
-        """What is to be delivered."""
+        """Amounts to deliver."""
         for label in self._sums.keys() - self._series.keys():
             labels = {self._label: label}
             self._series[label] = self._metrics.metric(self._name, self._description, labels)

@@ -1,8 +1,8 @@
 """Runs inside tritonserver, beside the tokenizer model that was built with ``--tokenizer-cache N``.
 
 The encodings of the N texts that were used last, so that a text that comes again is not tokenized again; a
-text that is in a batch several times is tokenized once. Each instance has a cache of its own, as each is a process of its
-own.
+text that is in a batch several times is tokenized once. Each instance has a cache of its own, as each is a
+process of its own.
 """
 
 from collections import OrderedDict

@@ -120,7 +120,8 @@ class Counts:
 
     def execution(self, items: list[Item], strided: bool, limit: int) -> None:
         """Add one execution; ``strided``: the pieces of a row are one text."""
-        rows, lengths, truncated = 0, [], 0
+        rows, truncated = 0, 0
+        lengths: list[int] = []
         for item in items:
             if item.refused is not None:
                 self.refused(item.refused.reason)
