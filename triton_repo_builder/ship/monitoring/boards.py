@@ -17,6 +17,7 @@ from triton_repo_builder.ship.monitoring.source import Endpoint, Source, pattern
 EVERY = "$__rate_interval"
 CHOSEN = 'model=~"${endpoint:pipe}", version=~"${version:pipe}"'
 """The models of the chosen endpoints: their names are patterns already, so Grafana must not escape them."""
+PHASE = ', phase=~"${phase:pipe}"'
 NAMED = "{{model}} v{{version}}"
 LABELS = (
     "text-classification",
@@ -32,11 +33,7 @@ _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~])")
 
 def boards(source: Source, settings: Settings) -> Iterator[tuple[str, Dashboard]]:
     """File names and dashboards."""
-    variables = (
-        panels.datasource(),
-        panels.choice("endpoint", "Endpoint", {each.name: pattern(each.models) for each in source.endpoints}),
-        panels.label_values("version", "Version", 'nv_inference_count{model=~"${endpoint:pipe}"}'),
-    )
+    variables = tuple(_variables(source))
     yield (
         "serving.json",
         Dashboard(
@@ -70,6 +67,17 @@ def boards(source: Source, settings: Settings) -> Iterator[tuple[str, Dashboard]
                 variables=variables[:1],
             ),
         )
+
+
+def _variables(source: Source) -> Iterator[dict[str, Any]]:
+    chosen = 'model=~"${endpoint:pipe}"'
+    yield panels.datasource()
+    yield panels.choice(
+        "endpoint", "Endpoint", {each.name: pattern(each.models) for each in source.endpoints}
+    )
+    yield panels.label_values("version", "Version", f"nv_inference_count{{{chosen}}}")
+    if source.counting:
+        yield panels.label_values("phase", "Phase", f"trb_phase_seconds_count{{{chosen}}}")
 
 
 def _rate(metric: str, by: str, matchers: str = "") -> str:
@@ -131,7 +139,7 @@ def _serving(source: Source, settings: Settings) -> Iterator[Panel]:
         overrides=links,
     )
     if source.counting:
-        yield _heat("Latency buckets of the steps", "trb_phase_seconds", "s", about=_PHASES)
+        yield _heat("Latency buckets of the steps", "trb_phase_seconds", "s", PHASE, about=_PHASES)
     yield from _steps(source)
     share = f"{failed} / (({succeeded} + {failed}) > 0)"
     columns = {"A": ("Requests", "reqps"), "B": ("Failed", "percentunit"), "C": ("Mean latency", "s")}
@@ -154,7 +162,8 @@ def _serving(source: Source, settings: Settings) -> Iterator[Panel]:
 
 
 _PHASES = (
-    "Time of one execution in a phase: tokenize, write, infer, answer. The time in a queue is not part of it."
+    "Time of one execution in a phase (docs/metrics.md), such as tokenize, infer and answer. The time in a "
+    "queue is not part of it."
 )
 
 
@@ -215,7 +224,7 @@ def _contents(source: Source) -> Iterator[Panel]:
             ),
             about="Tokens that the vocabulary does not have.",
         )
-    yield _heat("Latency buckets", "trb_phase_seconds", "s", about=_PHASES)
+    yield _heat("Latency buckets", "trb_phase_seconds", "s", PHASE, about=_PHASES)
     yield from _outputs(source)
     if source.tokenizers:
         yield from _tokens()
