@@ -39,16 +39,25 @@ class TritonPythonModel:
         self.pixels = load(HERE)
         metrics = beside("metrics")
         self.files = metrics.Files(metrics.Metrics(args))
+        self.sample = (
+            beside("answer_metrics").AnswerSample(metrics.Metrics, args)
+            if "answers_model" in config.get("parameters", {})
+            else None
+        )
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answer every request; one with an image that cannot be read fails alone."""
         start = perf_counter()
         responses = [self.respond(request) for request in requests]
         self.files.execution(perf_counter() - start)
+        if self.sample is not None:
+            self.sample.offer(responses)
         return responses
 
     def finalize(self) -> None:
         """Deliver the last numbers."""
+        if self.sample is not None:
+            self.sample.close()
         self.files.close()
 
     def respond(self, request: Any) -> Any:

@@ -119,6 +119,14 @@ class Metrics:
         """Score of the best label of each row."""
         return self.histogram("trb_answer_confidence", "Score of the best label", CONFIDENCE)
 
+    def norm(self) -> Add:
+        """Length of each vector."""
+        return self.histogram("trb_embedding_norm", "Length of an embedding", NORM)
+
+    def boxes(self) -> Add:
+        """Objects by label."""
+        return self.labelled("trb_boxes_total", "Objects in images by their label", "label")
+
     def characters(self) -> Add:
         """Characters of each transcript."""
         return self.histogram("trb_transcript_characters", "Characters of a transcript", CHARACTERS)

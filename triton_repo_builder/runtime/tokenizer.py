@@ -22,6 +22,8 @@ pair of texts, or a text and its labels), the outputs and their types, and the p
 - ``required_id`` and ``required_token``: a text without this token is refused; ``unk_id``, ``cls_id``;
   ``no_empty``: empty texts are refused;
 - ``unknown_id``: token of text that is not in the vocabulary, for the metrics (-1: none);
+- ``answers_model`` and ``answers``: the model behind this one and its outputs to count by sample
+  (``answer_metrics.py``);
 - ``cache``: encodings kept of so many texts (``token_cache.py``; 0: none).
 
 A row of a request is encoded to one chunk or more: one for each label, or for each piece of a long text.
@@ -196,7 +198,13 @@ class TritonPythonModel:
         self.shortener = self.long_texts.Shortener(
             self.tokenizer, self.max_length, self.truncation, self.max_chunks, bool(self.spans)
         )
-        self.counts = Counts(beside("metrics"), args)
+        metrics = beside("metrics")
+        self.counts = Counts(metrics, args)
+        self.sample = (
+            beside("answer_metrics").AnswerSample(metrics.Metrics, args)
+            if "answers_model" in parameters
+            else None
+        )
         most = int(parameters.get("cache", "0"))
         self.encodings = (
             beside("token_cache").TokenCache(self.encode, most, *self.counts.cache()) if most else self.encode
@@ -219,10 +227,14 @@ class TritonPythonModel:
         self.counts.execution(items, self.stride > 0, self.max_length)
         self.counts.tokenize(tokenized - start)
         self.counts.write(perf_counter() - tokenized)
+        if self.sample is not None:
+            self.sample.offer(responses)
         return responses
 
     def finalize(self) -> None:
         """Deliver the last numbers."""
+        if self.sample is not None:
+            self.sample.close()
         self.counts.metrics.close()
 
     def parse_request(self, request: Any) -> Item:
