@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,12 +12,13 @@ import pytest
 from tests.support import traffic
 from tests.support.cli import trb
 from tests.support.prometheus import Prometheus, panel_queries, running, selectors
+from tests.support.serve_repository import until
 from triton_repo_builder.measure.bench.load import texts
 from triton_repo_builder.run import serve
 from triton_repo_builder.ship.monitoring import rules
 
 pytestmark = [pytest.mark.prometheus, pytest.mark.server]
-SECONDS = 12.0
+SECONDS = 6.0
 
 
 @pytest.fixture(scope="module")
@@ -39,16 +39,23 @@ def prometheus(
 ) -> Iterator[Prometheus]:
     """Prometheus, after some seconds of load."""
     with running(monitoring / "prometheus.yml") as prometheus:
-        time.sleep(2)  # a rate needs a value from before the load
-        url = gateway + "/v1/embeddings"
-        with httpx.Client(timeout=60) as client:
-            for number in range(2 * rules.LEAST):
-                client.post(url, json={"model": "minilm", "input": f"hello fox {number} ☃"})
-            client.post(url, json={"model": "missing", "input": "hello"})
-            client.post(url, json={"model": "minilm", "input": [*texts.corpus(None)]})
+        embed(gateway, 1)  # a counter with labels begins with its first request
+        until(lambda: prometheus.query('trb_gateway_requests_total{model="minilm"}'))
+        embed(gateway, 2 * rules.LEAST)
         assert traffic.send(server.urls.http, repository, SECONDS) > 100
-        time.sleep(3)  # scraped and evaluated
+        last = f"trb:bad:ratio_rate{rules.BURN_WINDOWS[-1][2]}"
+        until(lambda: prometheus.query(f'{last}{{sli="gateway_failed"}}'))
+        until(lambda: prometheus.query("trb:drift:psi"))
         yield prometheus
+
+
+def embed(gateway: str, times: int) -> None:
+    """Requests to the gateway that it answers, and that it refuses."""
+    with httpx.Client(base_url=gateway, timeout=60) as client:
+        for number in range(times):
+            for model in ("minilm", "missing"):
+                client.post("/v1/embeddings", json={"model": model, "input": f"hello fox {number} ☃"})
+        client.post("/v1/embeddings", json={"model": "minilm", "input": [*texts.corpus(None)]})
 
 
 def test_every_rule_has_data(prometheus: Prometheus) -> None:

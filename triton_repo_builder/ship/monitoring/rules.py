@@ -155,7 +155,7 @@ def _bad(source: Source, settings: Settings, window: str, limit: float) -> Itera
     bucket = smallest(PHASE_SECONDS, limit)
     if source.counting and bucket:
         by = "sum by (model, version, phase)"
-        models = f'model=~"{pattern(sorted(source.counting))}"'
+        models = f'model=~"{pattern(source.timed)}"'
         yield "slow_step", _late(by, "trb_phase_seconds", models, bucket, window)
     if not settings.gateways:
         return

@@ -45,15 +45,15 @@ class Source:
     """Models of ``counting`` that count texts and tokens."""
 
     @property
+    def timed(self) -> tuple[str, ...]:
+        """Models with times by phase: on the embedded engine also the ONNX models beside those that count."""
+        counting = (each for each in self.endpoints if self.counting & {*each.models})
+        return tuple(dict.fromkeys(model for each in counting for model in each.models))
+
+    @property
     def tasks(self) -> frozenset[str]:
         """Tasks of the endpoints that have metrics of their own."""
         return frozenset(each.task for each in self.endpoints if self.counting & {*each.models})
-
-    def of_task(self, *tasks: str) -> tuple[str, ...]:
-        """Models of the endpoints with one of these tasks."""
-        return tuple(
-            model for each in self.endpoints if each.task in tasks for model in each.models if each.task
-        )
 
 
 def read(repository: Repository) -> Source:
