@@ -55,9 +55,8 @@ class TopOptions:
 def command(urls: tuple[str, ...], options: TopOptions) -> int:
     """Show live what running servers do, by endpoint: requests/s, latency, queue, batches, failures, texts.
 
-    Without a URL: the servers that trb serve --detach started. Any tritonserver has the columns that it has
-    numbers for; - is what nobody knows. Percentiles need a server with
-    --metrics-config=summary_latencies=true; the mean is always exact.
+    Without a URL: the servers that trb serve --detach started. Any tritonserver works; - is what it does not
+    tell. p50 and p99 need trb serve --percentiles, or tritonserver --metrics-config=summary_latencies=true.
 
     \b
     Examples:
@@ -72,7 +71,7 @@ def command(urls: tuple[str, ...], options: TopOptions) -> int:
         return _once(servers, options)
     _check_terminal()
     _answering(_windows(servers, 0.0))
-    from triton_repo_builder.cli.top_app import TopApp
+    from triton_repo_builder.cli.live.app import TopApp
 
     TopApp(servers, options.interval).run()
     return 0
@@ -152,13 +151,13 @@ def _once(servers: dict[str, Urls], options: TopOptions) -> int:
 
         console.echo(json.dumps(document(windows.values(), options.interval), ensure_ascii=False))
         return 0
-    from triton_repo_builder.cli import top_table
+    from triton_repo_builder.cli.live import listing
 
     for name, window in windows.items():
-        console.echo(f"{name}: {' · '.join(top_table.facts(window))}")
-    rows = top_table.ordered(top_table.rows(windows.items()), "requests_per_s", descending=True)
-    columns = top_table.columns(rows)
-    right = [column.title for column in columns if column.name not in top_table.TEXTS]
+        console.echo(f"{name}: {' · '.join(listing.facts(window))}")
+    rows = listing.ordered(listing.rows(windows.items()), "requests_per_s", descending=True)
+    columns = listing.columns(rows)
+    right = [column.title for column in columns if column.name not in listing.TEXTS]
     whole = [column.title for column in columns if column.name in ("server", "endpoint", "version")]
     cells = [[column.text(row) for column in columns] for row in rows]
     if rows:
@@ -167,6 +166,6 @@ def _once(servers: dict[str, Urls], options: TopOptions) -> int:
         if row.reason:
             console.note(f"{row.key.endpoint} {row.key.version} is {row.state}: {row.reason}")
     for name, window in windows.items():
-        for problem in top_table.problems(window.after):
+        for problem in listing.problems(window.after):
             console.note(f"{name}: {problem}")
     return 0

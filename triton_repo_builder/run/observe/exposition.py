@@ -74,8 +74,8 @@ class Page:
 
     def select(self, name: str, **labels: str) -> list[Sample]:
         """The series of this name that have all these labels."""
-        wanted = labels.items()
-        return [sample for sample in self._series.get(name, ()) if wanted <= sample.labels.items()]
+        pairs = labels.items()
+        return [sample for sample in self._series.get(name, ()) if pairs <= sample.labels.items()]
 
     def total(self, name: str, **labels: str) -> float | None:
         """Sum of these series; None without any."""

@@ -17,8 +17,8 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, Sparkline, Static
 
 from tests.support.counting_server import CountingServer, running, text_endpoint
-from triton_repo_builder.cli.top_app import BLOCKS, History, TopApp, sparkline
-from triton_repo_builder.cli.top_table import Key, Row
+from triton_repo_builder.cli.live.app import BLOCKS, History, TopApp, sparkline
+from triton_repo_builder.cli.live.listing import Key, Row
 
 INTERVAL = 0.2
 PATIENCE = 30.0
