@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from triton_repo_builder.base.declaration import Topic, option
-from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.base.errors import Code, Exit, TrbError
 from triton_repo_builder.base.option_values import Names, Real, Switch
 from triton_repo_builder.cli import console, declared
 from triton_repo_builder.cli.options import DEFAULT_URL, addresses
@@ -73,8 +73,9 @@ def command(urls: tuple[str, ...], options: TopOptions) -> int:
     _answering(_windows(servers, 0.0))
     from triton_repo_builder.cli.live.app import TopApp
 
-    TopApp(servers, options.interval).run()
-    return 0
+    view = TopApp(servers, options.interval)
+    view.run()
+    return int(Exit.BUG) if view.return_code else 0  # it has printed its traceback
 
 
 def _servers(urls: Sequence[str], metrics_urls: Sequence[str]) -> dict[str, Urls]:
@@ -134,11 +135,16 @@ def _answering(windows: dict[str, Window]) -> None:
     silent = [window.after for window in windows.values() if not window.after.answers]
     if len(silent) < len(windows):
         return
+    listed = [(each.urls.http, f"{each.state}: {each.problem}") for each in silent]
     raise TrbError(
         Code.UNREACHABLE,
-        "no tritonserver answers: "
-        + "; ".join(f"{each.urls.http}: {each.problem}" if silent[1:] else each.problem for each in silent),
-        where="" if silent[1:] else silent[0].urls.http,
+        "no tritonserver answers there"
+        + (
+            f" ({listed[0][1]})"
+            if len(listed) == 1
+            else "".join(f"\n{url}: {words}" for url, words in listed)
+        ),
+        where=listed[0][0] if len(listed) == 1 else "",
         remedy="name the URL of its HTTP port (8000 by default), or start one: trb serve --detach",
     )
 

@@ -112,11 +112,12 @@ class TopApp(App[None]):
     #table.alone { max-height: 100%; }
     #trends { width: 36; padding-right: 2; }
     #trends Sparkline { height: 4; margin-bottom: 1; }
+    .-narrow #trends { display: none; }
     #times > .sparkline--max-color { color: $warning; }
     #times > .sparkline--min-color { color: $warning 40%; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q", "quit", "Quit"),
+        Binding("q,ctrl+c", "quit", "Quit"),
         Binding("slash", "filter", "Filter"),
         Binding("escape", "clear_filter", "Clear filter", show=False),
         Binding("less_than_sign", "sort(-1)", "Sort ◀"),
@@ -126,6 +127,7 @@ class TopApp(App[None]):
         Binding("p,space", "pause", "Pause"),
     ]
     ENABLE_COMMAND_PALETTE = False
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide")]  # noqa: RUF012  the base class's type
     TITLE = "trb top"
 
     def __init__(self, servers: Mapping[str, Urls], interval: float) -> None:
@@ -246,12 +248,13 @@ class TopApp(App[None]):
 
     def on_data_table_row_highlighted(self) -> None:
         """Show the endpoint under the cursor."""
-        self._show_detail()
+        if self.query("#blocks"):
+            self._show_detail()
 
     # --- what is shown
 
     def _show(self) -> None:
-        if not self.is_running:
+        if not self.query("#blocks"):  # it ends
             return
         self.query_one("#servers", Static).update(self._server_lines())
         selected = self._selected()
