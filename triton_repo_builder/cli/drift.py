@@ -1,4 +1,4 @@
-"""``trb drift``: whether a server's texts and answers are still those of the reference."""
+"""``trb drift``: a server's texts and answers beside the reference of the build."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ def _print(comparisons: Sequence[Comparison], endpoints: Endpoints) -> None:
             each.version,
             each.metric,
             f"{each.texts:,}",
-            "" if each.psi is None else f"{each.psi:.2f}",
+            f"{each.psi:.2f}" if each.verdict in COLOURS else "",
             console.cell(_verdict(each), COLOURS.get(each.verdict, "")),
         )
         for each in comparisons
@@ -271,7 +271,7 @@ def _print_bars(comparison: Comparison) -> None:
     )
     pairs = _pairs(comparison)
     shown = sorted(pairs, key=lambda name: -max(pairs[name]))[:MOST_BUCKETS]
-    rows = [(name, *map(_bar, pair)) for name, pair in pairs.items() if name in shown and max(pair) > 0]
+    rows = [(name, *map(_bar, pair)) for name, pair in pairs.items() if name in shown]
     console.table(("", *NAMES), rows, whole=("", *NAMES))
 
 
@@ -280,16 +280,19 @@ def _bar(share: float) -> str:
 
 
 def _pairs(comparison: Comparison) -> dict[str, tuple[float, float]]:
-    """Share of each bucket in the reference and now."""
+    """Share of each bucket in the reference and now; of a histogram from the first to the last with texts."""
     from triton_repo_builder.repository import reference
 
-    names = list(dict.fromkeys((*comparison.reference, *comparison.current)))
-    if comparison.metric in reference.BOUNDS:
-        names = [name for name in reference.buckets(comparison.metric) if name in names]
-    upper = "≤ " if comparison.metric in reference.BOUNDS else ""
+    def pair(name: str) -> tuple[float, float]:
+        return comparison.reference.get(name, 0.0), comparison.current.get(name, 0.0)
+
+    if comparison.metric not in reference.BOUNDS:
+        return {name: pair(name) for name in (*comparison.reference, *comparison.current)}
+    names = reference.buckets(comparison.metric)
+    filled = [place for place, name in enumerate(names) if max(pair(name)) > 0] or [0]
     return {
-        f"{upper}{name}": (comparison.reference.get(name, 0.0), comparison.current.get(name, 0.0))
-        for name in names
+        f"> {names[-2]}" if name == reference.INFINITE else f"≤ {name}": pair(name)
+        for name in names[filled[0] : filled[-1] + 1]
     }
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 HIGHEST_PORT = 65535
 SHORTEST, LONGEST = 60, 86_400
 """Seconds of a window: four scrapes, a day."""
+SHORTEST_DRIFT = 600
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+):(\d{1,5})")
 
 
@@ -71,6 +72,14 @@ class MonitoringOptions:
     window: float = option(
         300.0, Seconds(), Topic.SEARCH, "Window of rates in the rules.", default="5m", metavar="TIME"
     )
+    drift_window: float = option(
+        3600.0,
+        Seconds(),
+        Topic.SEARCH,
+        "Window in which texts and answers are compared with the reference; 5m is one in any case.",
+        default="60m",
+        metavar="TIME",
+    )
 
     def checked(self) -> MonitoringOptions:
         """The options. Raises ``Misuse``."""
@@ -92,6 +101,12 @@ class MonitoringOptions:
         if not SHORTEST <= self.window <= LONGEST or self.window % 1:
             raise Misuse(
                 "must be whole seconds, from 1m to 1440m", where="--window", remedy="leave it out for 5m"
+            )
+        if not SHORTEST_DRIFT <= self.drift_window <= LONGEST or self.drift_window % 1:
+            raise Misuse(
+                "must be whole seconds, from 10m to 1440m",
+                where="--drift-window",
+                remedy="leave it out for 60m",
             )
         return self
 
@@ -132,6 +147,7 @@ def monitoring(repo: Path, options: MonitoringOptions) -> int:
     settings = rules.Settings(
         objective=rules.Objective(share=options.objective.share, seconds=options.objective.ms / 1000),
         window=_duration(int(options.window)),
+        drift_window=_duration(int(options.drift_window)),
         targets=tuple(dict.fromkeys(options.targets)),
         gateways=tuple(dict.fromkeys(options.gateways)),
         commit=git.last_commit(repo),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from triton_repo_builder.base.declaration import Topic, option
-from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.base.errors import Code, Exit, TrbError
 from triton_repo_builder.base.option_values import Names, Real, Switch
 from triton_repo_builder.cli import console, declared
 from triton_repo_builder.cli.options import DEFAULT_URL, addresses
@@ -55,9 +55,8 @@ class TopOptions:
 def command(urls: tuple[str, ...], options: TopOptions) -> int:
     """Show live what running servers do, by endpoint: requests/s, latency, queue, batches, failures, texts.
 
-    Without a URL: the servers that trb serve --detach started. Any tritonserver has the columns that it has
-    numbers for; - is what nobody knows. Percentiles need a server with
-    --metrics-config=summary_latencies=true; the mean is always exact.
+    Without a URL: the servers that trb serve --detach started. Any tritonserver works; - is what it does not
+    tell. p50 and p99 need trb serve --percentiles, or tritonserver --metrics-config=summary_latencies=true.
 
     \b
     Examples:
@@ -72,10 +71,11 @@ def command(urls: tuple[str, ...], options: TopOptions) -> int:
         return _once(servers, options)
     _check_terminal()
     _answering(_windows(servers, 0.0))
-    from triton_repo_builder.cli.top_app import TopApp
+    from triton_repo_builder.cli.live.app import TopApp
 
-    TopApp(servers, options.interval).run()
-    return 0
+    view = TopApp(servers, options.interval)
+    view.run()
+    return int(Exit.BUG) if view.return_code else 0  # it has printed its traceback
 
 
 def _servers(urls: Sequence[str], metrics_urls: Sequence[str]) -> dict[str, Urls]:
@@ -135,11 +135,16 @@ def _answering(windows: dict[str, Window]) -> None:
     silent = [window.after for window in windows.values() if not window.after.answers]
     if len(silent) < len(windows):
         return
+    listed = [(each.urls.http, f"{each.state}: {each.problem}") for each in silent]
     raise TrbError(
         Code.UNREACHABLE,
-        "no tritonserver answers: "
-        + "; ".join(f"{each.urls.http}: {each.problem}" if silent[1:] else each.problem for each in silent),
-        where="" if silent[1:] else silent[0].urls.http,
+        "no tritonserver answers there"
+        + (
+            f" ({listed[0][1]})"
+            if len(listed) == 1
+            else "".join(f"\n{url}: {words}" for url, words in listed)
+        ),
+        where=listed[0][0] if len(listed) == 1 else "",
         remedy="name the URL of its HTTP port (8000 by default), or start one: trb serve --detach",
     )
 
@@ -152,13 +157,13 @@ def _once(servers: dict[str, Urls], options: TopOptions) -> int:
 
         console.echo(json.dumps(document(windows.values(), options.interval), ensure_ascii=False))
         return 0
-    from triton_repo_builder.cli import top_table
+    from triton_repo_builder.cli.live import listing
 
     for name, window in windows.items():
-        console.echo(f"{name}: {' · '.join(top_table.facts(window))}")
-    rows = top_table.ordered(top_table.rows(windows.items()), "requests_per_s", descending=True)
-    columns = top_table.columns(rows)
-    right = [column.title for column in columns if column.name not in top_table.TEXTS]
+        console.echo(f"{name}: {' · '.join(listing.facts(window))}")
+    rows = listing.ordered(listing.rows(windows.items()), "requests_per_s", descending=True)
+    columns = listing.columns(rows)
+    right = [column.title for column in columns if column.name not in listing.TEXTS]
     whole = [column.title for column in columns if column.name in ("server", "endpoint", "version")]
     cells = [[column.text(row) for column in columns] for row in rows]
     if rows:
@@ -167,6 +172,6 @@ def _once(servers: dict[str, Urls], options: TopOptions) -> int:
         if row.reason:
             console.note(f"{row.key.endpoint} {row.key.version} is {row.state}: {row.reason}")
     for name, window in windows.items():
-        for problem in top_table.problems(window.after):
+        for problem in listing.problems(window.after):
             console.note(f"{name}: {problem}")
     return 0

@@ -86,21 +86,28 @@ class Metrics:
         if self._off or not REFERENCE.is_file():
             return
         try:
-            for metric, stored in json.loads(REFERENCE.read_bytes())["distributions"].items():
-                # A graph's model counts its answers under its own name, and has no file of its own.
-                labels = {"metric": metric, "model": stored.get("model") or self._labels["model"]}
-                self._set("trb_reference_texts", "Texts of the reference", float(stored["texts"]), labels)
-                for bucket, share in stored["shares"].items():
-                    about = "Share of the reference in each bucket"
-                    self._set("trb_reference_share", about, float(share), {**labels, "bucket": bucket})
+            distributions = json.loads(REFERENCE.read_bytes())["distributions"]
+            # A graph's model counts its answers under its own name, and has no file of its own.
+            stored = [
+                (
+                    {"metric": metric, "model": each.get("model") or self._labels["model"]},
+                    float(each["texts"]),
+                    {bucket: float(share) for bucket, share in each["shares"].items()},
+                )
+                for metric, each in distributions.items()
+            ]
         except Exception as error:
             with suppress(Exception):
                 pb_utils.Logger.log_warn(f"{REFERENCE}: not exported, it is damaged: {error}")
-
-    def _set(self, name: str, description: str, value: float, labels: dict[str, str]) -> None:
-        gauge = self.gauge(name, description, **labels)
-        gauge(value)
-        self._gauges.append(gauge)
+            return
+        for labels, count, shares in stored:
+            gauges = [(self.gauge("trb_reference_texts", "Texts of the reference", **labels), count)]
+            for bucket, share in shares.items():
+                about = "Share of the reference in each bucket"
+                gauges.append((self.gauge("trb_reference_share", about, bucket=bucket, **labels), share))
+            for gauge, value in gauges:
+                gauge(value)
+                self._gauges.append(gauge)
 
     def rows(self) -> Add:
         """Rows of each execution."""
@@ -158,6 +165,7 @@ class Metrics:
             timer.join()
         self._deliver()
         self._off = True
+        self._gauges.clear()
         self._families.clear()
 
     def _instrument(self, instrument: Any) -> Any:

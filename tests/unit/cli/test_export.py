@@ -40,6 +40,7 @@ def test_check_fails_until_the_files_are_written(repo: Path, tmp_path: Path) -> 
         (["--objective", "p99=50"], "--objective"),
         (["--objective", "max=50ms"], "--objective"),
         (["--window", "1s"], "--window"),
+        (["--drift-window", "5m"], "--drift-window"),
     ],
 )
 def test_invalid_options_are_usage_errors(repo: Path, arguments: list[str], where: str) -> None:

@@ -15,8 +15,9 @@ import pytest
 from tests.support.cli import call, kind
 from tests.support.counting_server import CountingServer, running, text_endpoint
 from triton_repo_builder.base.errors import Code, Exit
-from triton_repo_builder.cli import top, top_table
-from triton_repo_builder.cli.top_table import Key, Row
+from triton_repo_builder.cli import top
+from triton_repo_builder.cli.live import listing
+from triton_repo_builder.cli.live.listing import Key, Row
 
 SCHEMA = Path(__file__).resolve().parents[3] / "docs" / "schema" / "top.schema.json"
 QUICK = ("--once", "--interval", "0.2")
@@ -144,7 +145,7 @@ def test_one_table_needs_no_textual(server: CountingServer, monkeypatch: pytest.
     ],
 )
 def test_numbers_have_three_digits(value: float | None, text: str) -> None:
-    assert top_table.number(value) == text
+    assert listing.number(value) == text
 
 
 @pytest.mark.parametrize(
@@ -152,17 +153,17 @@ def test_numbers_have_three_digits(value: float | None, text: str) -> None:
     [(None, "-"), (0.0, "0 %"), (0.0004, "<0.1 %"), (0.0411, "4.1 %"), (0.0999, "10 %"), (1.0, "100 %")],
 )
 def test_shares_are_per_cent(value: float | None, text: str) -> None:
-    assert top_table.share(value) == text
+    assert listing.share(value) == text
 
 
 def test_rows_without_a_value_come_last_in_both_directions() -> None:
     rows = [Row(key=Key("s", name, "1"), state="ready") for name in ("b", "a")]
     for descending in (True, False):
-        assert [row.key.endpoint for row in top_table.ordered(rows, "mean_ms", descending=descending)] == [
+        assert [row.key.endpoint for row in listing.ordered(rows, "mean_ms", descending=descending)] == [
             "a",
             "b",
         ]
-    listed = top_table.ordered(rows, "endpoint", descending=True)
+    listed = listing.ordered(rows, "endpoint", descending=True)
     assert [row.key.endpoint for row in listed] == ["b", "a"]
 
 
@@ -171,7 +172,7 @@ def test_a_filter_looks_for_each_word_in_all_texts() -> None:
         Row(key=Key("gpu-1:8000", "bert", "1"), state="ready"),
         Row(key=Key("gpu-2:8000", "bert", "2"), state="unavailable", reason="Internal: no such file"),
     ]
-    assert len(top_table.matching(rows, "")) == 2
-    assert top_table.matching(rows, "BERT gpu-2") == rows[1:]
-    assert top_table.matching(rows, "no such") == rows[1:]
-    assert top_table.matching(rows, "gpu-1 gpu-2") == []
+    assert len(listing.matching(rows, "")) == 2
+    assert listing.matching(rows, "BERT gpu-2") == rows[1:]
+    assert listing.matching(rows, "no such") == rows[1:]
+    assert listing.matching(rows, "gpu-1 gpu-2") == []

@@ -158,7 +158,8 @@ def _tokens(measured: Measured, examples: Iterable[Example]) -> dict[str, Distri
     lengths: list[int] = []
     unknown, unknown_id = 0, measured.source.tokenizer_spec.unknown_id
     for example in examples:
-        rows = [row["input_ids"] for row in text.encoded(measured.task, library, example, limit) or ()]
+        encoded = text.encoded(measured.task, library, text.short(measured.task, example, limit), limit)
+        rows = [row["input_ids"] for row in encoded or ()]
         counts = [len(row) for row in rows]
         # The server counts the pieces of a long text as one text, too.
         lengths += [sum(counts)] if measured.task.encoding.strided and counts else counts

@@ -135,7 +135,7 @@ def parse(document: Mapping[str, Any]) -> ModelCounters:
 
 
 def by_version(document: Mapping[str, Any]) -> dict[tuple[str, str], Counters]:
-    """The same answer by model and version. Raises one of ``files.DAMAGED``."""
+    """Counters of each model and version, of the answer. Raises one of ``files.DAMAGED``."""
     return {
         (entry["name"], str(entry["version"])): _counters(entry) for entry in document.get("model_stats", ())
     }

@@ -101,9 +101,9 @@ def psi(reference: Shares, current: Shares) -> float:
 
 
 def compare(page: Page, before: Page | None = None, stored: Page | None = None) -> tuple[Comparison, ...]:
-    """What a server has counted, since ``before`` if it is given, beside the references.
+    """Compare a server's counts with the references, which are on its page or ``stored`` in a repository.
 
-    These are on the server's page, or ``stored`` in a repository.
+    With ``before``, counts are those since that page.
     """
     stored = stored or page
     references: dict[tuple[str, str, str], dict[str, float]] = {}
@@ -138,7 +138,7 @@ def _compared(
 
 
 def counted(pages: tuple[Page, Page], model: ModelVersion, metric: str) -> tuple[dict[str, float], float]:
-    """What a server has counted in each bucket of a metric, and the number of texts."""
+    """A server's count for each bucket of a metric, and the number of texts."""
     if metric == UNKNOWN_TOKENS:
         tokens, unknown, texts = (_total(pages, model, name) for name in (ALL_TOKENS, ALL_UNKNOWN, ALL_TEXTS))
         return {reference.UNKNOWN: unknown, reference.KNOWN: max(0.0, tokens - unknown)}, texts

@@ -65,8 +65,11 @@ class Page:
 
     def __init__(self, samples: Iterable[Sample] = ()) -> None:
         self._series: dict[str, list[Sample]] = {}
+        self._of_model: dict[tuple[str, str], list[Sample]] = {}
         for sample in samples:
             self._series.setdefault(sample.name, []).append(sample)
+            if model := sample.labels.get("model"):
+                self._of_model.setdefault((sample.name, model), []).append(sample)
 
     def __contains__(self, name: str) -> bool:
         """Whether the page has a series of this name."""
@@ -74,8 +77,9 @@ class Page:
 
     def select(self, name: str, **labels: str) -> list[Sample]:
         """The series of this name that have all these labels."""
-        wanted = labels.items()
-        return [sample for sample in self._series.get(name, ()) if wanted <= sample.labels.items()]
+        pairs, model = labels.items(), labels.get("model")
+        listed = self._of_model.get((name, model), ()) if model else self._series.get(name, ())
+        return [sample for sample in listed if pairs <= sample.labels.items()]
 
     def total(self, name: str, **labels: str) -> float | None:
         """Sum of these series; None without any."""

@@ -105,7 +105,7 @@ class Snapshot:
 
 
 def take(urls: Urls) -> Snapshot:
-    """A snapshot of one server; a server that does not answer is no error, but a state."""
+    """A snapshot of one server. A server that does not answer has a state, and raises nothing."""
     return Observer(urls).take()
 
 
@@ -126,7 +126,7 @@ class Observer:
         try:
             return self._take()
         except NoAnswer as error:
-            state, problem = AWAY, error.message
+            state, problem = AWAY, error.message.removeprefix("no answer: ")
         except RequestFailed as error:
             state, problem = NO_TRITON, str(error)
         self._configs, self._counters = {}, {}

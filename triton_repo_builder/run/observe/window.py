@@ -18,6 +18,9 @@ from triton_repo_builder.run.observe.snapshot import ModelVersion, Snapshot
 
 SUMMARY = "nv_inference_request_summary_us"
 """Percentiles of the last minute, of a server with ``--metrics-config=summary_latencies=true``."""
+COUNTED = {"ensemble": 2}
+"""How often tritonserver counts a failed request: that of an ensemble when it answers, and when it ends
+(core: ``FinishEnsemble`` in ensemble_scheduler.cc; observed on 24.10, the same in 26.06)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,8 +160,8 @@ class Window:
 
 def between(before: Snapshot, after: Snapshot) -> Window:
     """The rates of a server between two of its snapshots."""
-    both = before.answers and after.answers and after.at > before.at
-    seconds = after.at - before.at if both else None
+    answered = before.answers and after.answers and after.at > before.at
+    seconds = after.at - before.at if answered else None
     cores = None
     if seconds and before.pid == after.pid and None not in (before.cpu_seconds, after.cpu_seconds):
         cores = max(0.0, (after.cpu_seconds or 0.0) - (before.cpu_seconds or 0.0)) / seconds
@@ -193,11 +196,12 @@ def _model(before: Snapshot, after: Snapshot, key: ModelVersion, shared_with: tu
     seconds = after.at - before.at
     counted = _counted(before.counters[key], after.counters[key])
     metrics = Growth(before.page, after.page, key)
+    backend = after.configs.get(model, ModelConfig()).runs_on
     requests, nanoseconds = counted.times.get("success", (0, 0))
     return ModelWindow(
         model=model,
         version=version,
-        backend=after.configs.get(model, ModelConfig()).runs_on,
+        backend=backend,
         shared_with=shared_with,
         requests=requests,
         requests_per_s=requests / seconds,
@@ -212,7 +216,7 @@ def _model(before: Snapshot, after: Snapshot, key: ModelVersion, shared_with: tu
         infer_ms=_mean(counted, "compute_infer"),
         busy=counted.computing / 1e9 / seconds if after.counters[key].batches else None,
         pending=after.page.total("nv_inference_pending_request_count", model=model, version=version),
-        failures=_failures(metrics, counted, seconds),
+        failures=_failures(metrics, counted, seconds * COUNTED.get(backend, 1)),
         batches=counted.batches,
         counts=metrics.texts(),
         refused=per_second(metrics.by("reason", "trb_refused_texts_total"), seconds),
@@ -239,7 +243,7 @@ def _summary(page: Page, key: ModelVersion, share: str) -> float | None:
 
 
 def _failures(metrics: Growth, counted: Counters, seconds: float) -> dict[str, float]:
-    """Failures per second by reason. The statistics have their number, the metrics their reasons."""
+    """Failures by reason. The statistics have their number, the metrics their reasons."""
     reasons = per_second(metrics.by("reason", "nv_inference_request_failure"), seconds)
     failed = counted.times.get("fail", (0, 0))[0]
     return reasons or ({"unknown": failed / seconds} if failed else {})

@@ -46,8 +46,7 @@ class TritonPythonModel:
             int(sample.get("batch_size", 0)) * max(1, int(sample.get("count", 0)))
             for sample in config.get("model_warmup") or ()
         )
-        self._meter = _ort().meter(args, config)
-        self._count_after_warmup()
+        self._meter = self._runner.meter = _ort().meter(args, config)
 
     def execute(self, requests: list[pb_utils.InferenceRequest]) -> list[pb_utils.InferenceResponse] | None:
         """Answer the requests of one batch."""
@@ -56,7 +55,6 @@ class TritonPythonModel:
         if self._warming > 0:
             self._warming -= len(requests)
             _report(self._name, responses)
-            self._count_after_warmup()
         if not self._decoupled:
             return responses
         for request, response in zip(requests, responses, strict=True):
@@ -67,11 +65,6 @@ class TritonPythonModel:
         """Free the session before the interpreter goes."""
         self._runner = None
         self._meter.close()
-
-    def _count_after_warmup(self) -> None:
-        """Metrics of the requests that follow the warm-up, which Triton's own do not count either."""
-        if self._runner is not None and self._warming <= 0:
-            self._runner.meter = self._meter
 
 
 def _ort() -> Any:

@@ -269,13 +269,12 @@ def _tokens() -> Iterator[Panel]:
             title=title, queries=(Query(expression=expression, legend="{{model}}"),), unit=unit, about=about
         )
     yield _heat("Tokens of a text", "trb_text_tokens", about="Tokens of each text.")
-    psi = f'max by (model, version, metric) (trb:drift:psi{{{CHOSEN}, window="{drift_rules.WINDOW}"}})'
+    psi = f'max by (model, version, metric) (trb:drift:psi{{{CHOSEN}, window!="{drift_rules.SOON}"}})'
     yield Panel(
         title="Drift",
         queries=(Query(expression=psi, legend="{{model}} v{{version}} {{metric}}"),),
-        about="Population stability index against the reference of the build, over the last "
-        f"{drift_rules.WINDOW}: above 0.1 moderate, above 0.25 drifted. Needs enough texts: trb drift says "
-        "how many.",
+        about="Population stability index against the reference of the build, over the long window of "
+        "drift.yml: above 0.1 moderate, above 0.25 drifted. Needs enough texts: trb drift says how many.",
     )
     yield Panel(
         title="Refused texts by reason",

@@ -40,7 +40,7 @@ def render(repository: Repository, settings: Settings) -> dict[str, bytes]:
     """Path and content of each file, the index last; the same input gives the same bytes."""
     facts = source.read(repository)
     jobs = [(rules.SERVER, settings.targets), (rules.GATEWAY, settings.gateways)]
-    drift = {"drift.yml": drift_rules.render()} if facts.counting else {}
+    drift = {"drift.yml": drift_rules.render(settings.drift_window)} if facts.counting else {}
     texts = {
         **drift,
         "prometheus.yml": templates.render(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from triton_repo_builder.run.observe import drift_rules
 from triton_repo_builder.ship.monitoring.source import Source, pattern
 
 SERVER, GATEWAY = "tritonserver", "trb-gateway"
@@ -58,6 +59,7 @@ class Settings:
 
     objective: Objective
     window: str = "5m"
+    drift_window: str = drift_rules.WINDOW
     targets: tuple[str, ...] = ("localhost:8002",)
     gateways: tuple[str, ...] = ()
     commit: str = ""

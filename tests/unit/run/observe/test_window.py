@@ -80,13 +80,13 @@ def test_a_percentile_is_the_servers_own_or_none(watched: Watched) -> None:
 
 
 def test_failures_by_reason_or_only_their_number(watched: Watched) -> None:
-    watched.server.models["bert"][0].fail = 6
-    itself = watched.endpoint().itself
-    assert itself is not None
-    assert itself.failures == {"OTHER": 3.0}
+    watched.server.models["bert"][0].fail = 6  # of an ensemble: 3 requests
+    watched.server.models["bert_model"][0].fail = 6
+    endpoint = watched.endpoint()
+    assert [dict(model.failures) for model in endpoint.models] == [{"OTHER": 1.5}, {}, {"OTHER": 3.0}]
     watched.server.status["/metrics"] = 404
     watched.window()
-    watched.server.models["bert"][0].fail = 8
+    watched.server.models["bert"][0].fail = 10
     itself = watched.endpoint().itself
     assert itself is not None
     assert itself.failures == {"unknown": 1.0}

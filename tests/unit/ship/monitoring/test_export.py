@@ -170,6 +170,13 @@ def test_panels_do_not_overlap(repo: Path) -> None:
             cells |= area
 
 
+def test_drift_is_computed_over_both_windows(repo: Path) -> None:
+    text = rendered(repo, replace(SETTINGS, drift_window="6h"))["drift.yml"].decode()
+    assert "[6h]" in text
+    assert "[5m]" in text
+    assert "[1h]" not in text
+
+
 def test_a_second_export_changes_nothing(repo: Path, tmp_path: Path) -> None:
     output = tmp_path / "monitoring"
     first = export.write(rendered(repo), output)

@@ -62,7 +62,7 @@ def bars(panels: Mapping[str, Mapping[str, float]]) -> bytes:
 
 
 def paired(panels: Mapping[str, Mapping[str, tuple[float, float]]], names: tuple[str, str]) -> bytes:
-    """A panel for each title, in it two bars for each name, in percent; ``names`` are those of the bars."""
+    """A panel for each title, in it two bars for each name, in percent; ``names`` go into the legend."""
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
     figure = _figure(WIDTH * 0.8 * columns, HEIGHT * 0.75 * rows)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from triton_repo_builder.cli import console
-from triton_repo_builder.cli.top_table import COLUMNS, UNKNOWN, Row, labels, number, reasons, share
+from triton_repo_builder.cli.live.listing import COLUMNS, UNKNOWN, Row, labels, number, reasons, share
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -122,21 +122,27 @@ def _texts(row: Row) -> list[tuple[str, str]]:
 
 
 def _bars(shares: Mapping[str, float]) -> Table:
+    """A bar for each of the most frequent labels."""
     cells = [
         (label, "█" * max(1, round(BAR * part)), share(part)) for label, part in [*shares.items()][:LABELS]
     ]
-    return _table(("label", "share", ""), cells)
+    return _table(("label", "share", ""), cells, bars=1)
 
 
-def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """A table without lines; its first column is text, a column of numbers is aligned right."""
+def _table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, bars: int = 0) -> Table:
+    """A table without lines; its first column is text, a column of numbers is aligned right.
+
+    ``bars``: the column that is drawn in colour.
+    """
     from rich.table import Table
 
     listed = [[console.cell(text) for text in row] for row in rows]
     shown = Table(box=None, padding=(0, 2, 0, 0), show_header=any(titles), header_style="dim", pad_edge=False)
     for place, title in enumerate(titles):
         numbers = place > 0 and all(_is_number(row[place].plain) for row in listed)
-        shown.add_column(title, justify="right" if numbers else "left", overflow="ellipsis", no_wrap=True)
+        style = "cyan" if bars and place == bars else ""
+        justify: Any = "right" if numbers else "left"
+        shown.add_column(title, justify=justify, overflow="ellipsis", no_wrap=True, style=style)
     for row in listed:
         shown.add_row(*row)
     return shown

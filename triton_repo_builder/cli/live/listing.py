@@ -18,7 +18,7 @@ TOP_LABELS = 3
 
 
 class Key(NamedTuple):
-    """What identifies a row from one window to the next."""
+    """Identity of a row from one window to the next."""
 
     server: str
     endpoint: str
@@ -47,7 +47,7 @@ Value = float | str | None
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """A column; it is left out if no row has a value, unless it ``stays``."""
+    """A column; it is left out if no row has a value that says something, unless it ``stays``."""
 
     name: str
     title: str
@@ -138,7 +138,7 @@ COLUMNS = (
     Column(name="version", title="version", value=lambda row: row.key.version, stays=True),
     Column(name="state", title="state", value=lambda row: row.state),
     Column(name="requests_per_s", title="req/s", value=_of_model("requests_per_s"), show=number, stays=True),
-    Column(name="rows_per_s", title="rows/s", value=_of_model("rows_per_s"), show=number, stays=True),
+    Column(name="rows_per_s", title="rows/s", value=_of_model("rows_per_s"), show=number),
     Column(name="mean_ms", title="mean ms", value=_of_latency("mean"), show=number, stays=True),
     Column(name="p50_ms", title="p50 ms", value=_of_latency("p50"), show=number),
     Column(name="p99_ms", title="p99 ms", value=_of_latency("p99"), show=number),
@@ -174,6 +174,8 @@ def _filled(column: Column, rows: Sequence[Row]) -> bool:
         return len(values) > 1
     if column.name == "state":
         return bool(values - {LOADED})
+    if column.name == "rows_per_s":
+        return any(row.itself and row.itself.rows_per_s != row.itself.requests_per_s for row in rows)
     return bool(values - {None})
 
 
@@ -208,8 +210,8 @@ def ordered(listed: Iterable[Row], by: str, *, descending: bool) -> list[Row]:
 
 def matching(listed: Iterable[Row], words: str) -> list[Row]:
     """Rows that have each of these words in a text, in small or capital letters."""
-    wanted = words.lower().split()
-    return [row for row in listed if all(word in _searched(row) for word in wanted)]
+    terms = words.lower().split()
+    return [row for row in listed if all(term in _searched(row) for term in terms)]
 
 
 def _searched(row: Row) -> str:
@@ -241,7 +243,7 @@ def _gpu(place: int, gpu: Gpu) -> str:
 
 
 def problems(after: Snapshot) -> list[str]:
-    """What a server that answers keeps from the table, and what to do."""
+    """Gaps in the table of a server that answers, and what to do."""
     listed = [after.problem] if after.answers and after.problem else []
     if after.answers and after.metrics_problem:
         listed.append(

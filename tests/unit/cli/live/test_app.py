@@ -17,8 +17,8 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, Sparkline, Static
 
 from tests.support.counting_server import CountingServer, running, text_endpoint
-from triton_repo_builder.cli.top_app import BLOCKS, History, TopApp, sparkline
-from triton_repo_builder.cli.top_table import Key, Row
+from triton_repo_builder.cli.live.app import BLOCKS, History, TopApp, sparkline
+from triton_repo_builder.cli.live.listing import Key, Row
 
 INTERVAL = 0.2
 PATIENCE = 30.0
@@ -69,22 +69,26 @@ def text(app: TopApp, identifier: str) -> str:
 
 
 @contextmanager
-def load(server: CountingServer, **requests: int) -> Iterator[None]:
-    """Count so many requests of each model every 10 ms."""
+def load(count: Callable[[], None]) -> Iterator[None]:
+    """Count every 10 ms."""
     ended = threading.Event()
 
-    def count() -> None:
+    def repeat() -> None:
         while not ended.wait(0.01):
-            for name, number in requests.items():
-                server.count(name, number)
+            count()
 
-    thread = threading.Thread(target=count)
+    thread = threading.Thread(target=repeat)
     thread.start()
     try:
         yield
     finally:
         ended.set()
         thread.join()
+
+
+def requests(server: CountingServer, **numbers: int) -> Callable[[], None]:
+    """Count so many requests of each model."""
+    return lambda: [server.count(name, number) for name, number in numbers.items()].clear()
 
 
 def rated(app: TopApp) -> bool:
@@ -109,7 +113,7 @@ def test_rows_are_sorted_by_requests_and_by_the_column_that_keys_choose(server: 
         await pilot.press("<", ">", ">")
         assert app.sorted_by == "version"
 
-    with load(server, bert=9, alpha=2):
+    with load(requests(server, bert=9, alpha=2)):
         view(server, steps=steps)
 
 
@@ -153,7 +157,6 @@ def test_the_detail_has_the_steps_phases_and_labels_of_the_selected_endpoint(ser
 
     async def steps(app: TopApp, pilot: Pilot[None]) -> None:
         def complete() -> bool:
-            count()
             return names(app)[:1] == ["bert"] and bool(app.rows[0].rates and app.rows[0].rates.labels)
 
         await until(pilot, complete)
@@ -180,7 +183,8 @@ def test_the_detail_has_the_steps_phases_and_labels_of_the_selected_endpoint(ser
         await pilot.press("enter")
         assert app.query_one("#detail").display
 
-    view(server, steps=steps)
+    with load(count):
+        view(server, steps=steps)
 
 
 def test_versions_stand_side_by_side(server: CountingServer) -> None:
@@ -234,13 +238,13 @@ def test_the_cursor_stays_on_its_endpoint_while_rows_move(server: CountingServer
     async def steps(app: TopApp, pilot: Pilot[None]) -> None:
         await until(pilot, lambda: names(app)[:1] == ["alpha"] and bool(app.history.rates(app.rows[0].key)))
         await pilot.press("ctrl+home")
-        with load(server, bert=9):
+        with load(requests(server, bert=9)):
             await until(pilot, lambda: names(app)[:2] == ["bert", "alpha"])
         selected = app._selected()
         assert selected is not None
         assert selected.key.endpoint == "alpha"
 
-    with load(server, alpha=2):
+    with load(requests(server, alpha=2)):
         view(server, steps=steps)
 
 

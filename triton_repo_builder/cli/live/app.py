@@ -16,8 +16,9 @@ from textual.message import Message
 from textual.widgets import DataTable, Footer, Input, Sparkline, Static
 
 from triton_repo_builder.base.text import visible
-from triton_repo_builder.cli import console, top_detail, top_table
-from triton_repo_builder.cli.top_table import Column, Key, Row
+from triton_repo_builder.cli import console
+from triton_repo_builder.cli.live import detail, listing
+from triton_repo_builder.cli.live.listing import Column, Key, Row
 from triton_repo_builder.run.client import Urls
 from triton_repo_builder.run.observe.snapshot import Observer, Snapshot
 from triton_repo_builder.run.observe.window import Window, between
@@ -25,7 +26,7 @@ from triton_repo_builder.run.observe.window import Window, between
 MINUTES = 5
 """Length of the history that sparklines show."""
 BLOCKS = "▁▂▃▄▅▆▇█"
-TREND = 16
+TREND = 14
 """Characters of a sparkline in the table."""
 FIRST = "requests_per_s"
 """The column that the table is sorted by at first."""
@@ -65,10 +66,10 @@ class History:
     def add(self, server: str, rows: list[Row]) -> None:
         """Add the newest numbers of a server; of a row that is missing or has none, 0."""
         current = {row.key: row for row in rows}
-        known = {key for key in self._series if key.server == server}
-        for key in known | current.keys():
+        earlier = {key for key in self._series if key.server == server}
+        for key in earlier | current.keys():
             itself = current[key].itself if key in current else None
-            if itself is None and key not in known:
+            if itself is None and key not in earlier:
                 continue
             rate = itself.requests_per_s if itself else 0.0
             points = self._series.setdefault(key, deque(maxlen=self._most))
@@ -87,7 +88,7 @@ def latency(row: Row) -> tuple[str, float | None]:
     """The 99th percentile if the server computes one, else the mean, with its name."""
     times = row.itself.latency if row.itself else None
     if times is not None and times.p99 is not None:
-        return "p99", times.p99
+        return "p99 (last minute)", times.p99
     return "mean", times.mean if times else None
 
 
@@ -103,18 +104,20 @@ class TopApp(App[None]):
 
     CSS = """
     #servers { height: auto; max-height: 8; padding: 0 1; }
-    #table { height: 1fr; min-height: 5; }
+    #table { height: auto; min-height: 3; max-height: 50%; }
     #filter { display: none; border: none; height: 1; padding: 0 1; background: $boost; }
     #filter.open { display: block; }
-    #detail { height: 60%; max-height: 24; border-top: solid $primary; padding: 0 1; }
+    #detail { height: 1fr; border-top: solid $primary; padding: 0 1; }
     #detail.closed { display: none; }
+    #table.alone { max-height: 100%; }
     #trends { width: 36; padding-right: 2; }
     #trends Sparkline { height: 4; margin-bottom: 1; }
+    .-narrow #trends { display: none; }
     #times > .sparkline--max-color { color: $warning; }
     #times > .sparkline--min-color { color: $warning 40%; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q", "quit", "Quit"),
+        Binding("q,ctrl+c", "quit", "Quit"),
         Binding("slash", "filter", "Filter"),
         Binding("escape", "clear_filter", "Clear filter", show=False),
         Binding("less_than_sign", "sort(-1)", "Sort ◀"),
@@ -124,6 +127,7 @@ class TopApp(App[None]):
         Binding("p,space", "pause", "Pause"),
     ]
     ENABLE_COMMAND_PALETTE = False
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide")]  # noqa: RUF012  the base class's type
     TITLE = "trb top"
 
     def __init__(self, servers: Mapping[str, Urls], interval: float) -> None:
@@ -176,7 +180,7 @@ class TopApp(App[None]):
         self._snapshots[message.server] = message.snapshot
         window = between(before, message.snapshot)
         self.windows[message.server] = window
-        self.history.add(message.server, top_table.rows([(message.server, window)]))
+        self.history.add(message.server, listing.rows([(message.server, window)]))
         if not self.paused:
             self._show()
 
@@ -192,11 +196,11 @@ class TopApp(App[None]):
         name = event.column_key.value
         if name == self.sorted_by:
             self.action_reverse()
-        elif name in top_table.BY_NAME:
+        elif name in listing.BY_NAME:
             self._sort_by(name)
 
     def _sort_by(self, name: str) -> None:
-        self.sorted_by, self.descending = name, name not in top_table.TEXTS
+        self.sorted_by, self.descending = name, name not in listing.TEXTS
         self._show()
 
     def action_reverse(self) -> None:
@@ -207,6 +211,7 @@ class TopApp(App[None]):
     def action_detail(self) -> None:
         """Open or close the lower half."""
         self.query_one("#detail").toggle_class("closed")
+        self.query_one("#table").toggle_class("alone")
 
     def on_data_table_row_selected(self) -> None:
         """Enter, which the table takes for itself."""
@@ -243,19 +248,20 @@ class TopApp(App[None]):
 
     def on_data_table_row_highlighted(self) -> None:
         """Show the endpoint under the cursor."""
-        self._show_detail()
+        if self.query("#blocks"):
+            self._show_detail()
 
     # --- what is shown
 
     def _show(self) -> None:
-        if not self.is_running:
+        if not self.query("#blocks"):  # it ends
             return
         self.query_one("#servers", Static).update(self._server_lines())
         selected = self._selected()
-        self._all = top_table.rows(self.windows.items())
-        matching = top_table.matching(self._all, self.words)
-        self.rows = top_table.ordered(matching, self.sorted_by, descending=self.descending)
-        self._fill(top_table.columns(self.rows), selected.key if selected else None)
+        self._all = listing.rows(self.windows.items())
+        matching = listing.matching(self._all, self.words)
+        self.rows = listing.ordered(matching, self.sorted_by, descending=self.descending)
+        self._fill(listing.columns(self.rows), selected.key if selected else None)
         self._show_detail()
 
     def _fill(self, columns: tuple[Column, ...], selected: Key | None) -> None:
@@ -265,13 +271,16 @@ class TopApp(App[None]):
         table.clear(columns=True)
         for column in columns:
             mark = (" ▼" if self.descending else " ▲") if column.name == self.sorted_by else ""
-            justify: Any = "left" if column.name in top_table.TEXTS else "right"
+            justify: Any = "left" if column.name in listing.TEXTS else "right"
             title = Text(column.title + mark, style="bold" if mark else "", justify=justify)
             table.add_column(title, key=column.name)
-        table.add_column(Text("req/s trend"), key="trend")
+            if column.name == FIRST:
+                table.add_column("", key="trend")
         for row in self.rows:
+            cells = [_cell(column, row) for column in columns]
             trend = Text(sparkline(self.history.rates(row.key)).rjust(TREND), style="cyan")
-            table.add_row(*(_cell(column, row) for column in columns), trend, key="\0".join(row.key))
+            place = [column.name for column in columns].index(FIRST) + 1
+            table.add_row(*cells[:place], trend, *cells[place:], key="\0".join(row.key))
         self._shown = tuple(column.name for column in columns)
         place = next((place for place, row in enumerate(self.rows) if row.key == selected), 0)
         table.move_cursor(row=place, animate=False)
@@ -288,12 +297,8 @@ class TopApp(App[None]):
             if window is None:
                 lines.append(console.cell(f"○ {server}  connecting"))
                 continue
-            colour = COLOURS.get(window.after.state, "red")
-            line = Text("● " if window.after.answers else "○ ", style=colour)
-            line.append(visible(server, lines=False), style="bold")
-            line.append("  " + visible("  ".join(top_table.facts(window)), lines=False))
-            lines.append(line)
-            lines += [console.cell(f"  {each}", "dim") for each in top_table.problems(window.after)]
+            lines.append(_server_line(server, window))
+            lines += [console.cell(f"  {each}", "dim") for each in listing.problems(window.after)]
         state = " · paused" if self.paused else ""
         words = f" · filter: {visible(self.words)}" if self.words else ""
         lines.append(Text(f"every {self._interval:g} s{state}{words}", style="dim"))
@@ -308,7 +313,7 @@ class TopApp(App[None]):
             return
         versions = [each for each in self._all if each.key[:2] == row.key[:2]]
         parts: list[Any] = [Text(visible(" ".join(row.key[1:]), lines=False), style="bold")]
-        for title, content in top_detail.blocks(row, versions):
+        for title, content in detail.blocks(row, versions):
             parts += [Text(f"\n{title}" if title else "", style="bold cyan"), content]
         blocks.update(Group(*parts))
         self._show_trends(row)
@@ -324,21 +329,30 @@ class TopApp(App[None]):
         self.query_one("#times", Sparkline).data = times
 
 
+def _server_line(server: str, window: Window) -> Text:
+    colour = COLOURS.get(window.after.state, "red")
+    state, *facts = (visible(fact, lines=False) for fact in listing.facts(window))
+    line = Text("● " if window.after.answers else "○ ", style=colour, no_wrap=True, overflow="ellipsis")
+    line.append(visible(server, lines=False), style="bold default")
+    line.append(f"  {state}")
+    return line.append("".join(f"  {fact}" for fact in facts), style="default")
+
+
 def _trend_title(name: str, newest: float | None, values: list[float]) -> Text:
-    most = top_table.number(max(values, default=None))
+    most = listing.number(max(values, default=None))
     title = Text(f"{name} ", style="bold")
-    return title.append(f"{top_table.number(newest)}", style="").append(f"  max {most}", style="dim")
+    return title.append(f"{listing.number(newest)}", style="").append(f"  max {most}", style="dim")
 
 
 def _cell(column: Column, row: Row) -> Text:
     text = column.text(row)
     style = ""
-    if text in (top_table.UNKNOWN, "0"):
+    if text in (listing.UNKNOWN, "0"):
         style = "dim"
     elif column.name in ("failures_per_s", "reasons") or (column.name, text) == ("state", row.state):
-        style = "" if text == top_table.LOADED else "red"
+        style = "" if text == listing.LOADED else "red"
     elif column.name == "endpoint":
         style = "bold"
     cell = console.cell(text.replace("\n", " "), style)
-    cell.justify = "left" if column.name in top_table.TEXTS else "right"
+    cell.justify = "left" if column.name in listing.TEXTS else "right"
     return cell
