@@ -147,7 +147,7 @@ COLUMNS = (
     Column(name="p50_ms", title="p50 ms", value=_of_latency("p50"), show=number),
     Column(name="p99_ms", title="p99 ms", value=_of_latency("p99"), show=number),
     Column(name="queue_ms", title="queue ms", value=_of_endpoint("queue_ms"), show=number, stays=True),
-    Column(name="pending", title="waiting", value=_of_endpoint("pending"), show=number),
+    Column(name="pending", title="waiting", value=_of_endpoint("pending"), show="{:,.0f}".format),
     Column(
         name="rows_per_execution",
         title="rows/exec",
