@@ -117,6 +117,10 @@ def _ratio(part: str, whole: str) -> Callable[[Row], Value]:
     return lambda row: row.rates.ratio(part, whole) if row.rates else None
 
 
+def _mean(name: str) -> Callable[[Row], Value]:
+    return lambda row: row.rates.mean(name) if row.rates else None
+
+
 def _failures(row: Row) -> Value:
     return sum(row.itself.failures.values()) if row.itself else None
 
@@ -143,7 +147,7 @@ COLUMNS = (
     Column(name="p50_ms", title="p50 ms", value=_of_latency("p50"), show=number),
     Column(name="p99_ms", title="p99 ms", value=_of_latency("p99"), show=number),
     Column(name="queue_ms", title="queue ms", value=_of_endpoint("queue_ms"), show=number, stays=True),
-    Column(name="pending", title="waiting", value=_of_endpoint("pending"), show=number),
+    Column(name="pending", title="waiting", value=_of_endpoint("pending"), show="{:,.0f}".format),
     Column(
         name="rows_per_execution",
         title="rows/exec",
@@ -156,6 +160,7 @@ COLUMNS = (
     Column(name="reasons", title="reasons/s", value=_reasons),
     Column(name="tokens_per_text", title="tokens/text", value=_ratio("tokens", "texts"), show=number),
     Column(name="unknown_share", title="unknown", value=_ratio("unknown_tokens", "tokens"), show=share),
+    Column(name="answer_confidence", title="confidence", value=_mean("answer_confidence"), show=number),
     Column(name="labels", title="top labels", value=_labels),
 )
 BY_NAME = {column.name: column for column in COLUMNS}
