@@ -106,7 +106,7 @@ def _serving(source: Source, settings: Settings) -> Iterator[Panel]:
     yield from _summary(source, settings)
     outer = f", {rules.served(source)}"
     succeeded = _rate("nv_inference_request_success", "model, version", outer)
-    failed = _rate("nv_inference_request_failure", "model, version", outer)
+    failed = rules.failures(source, "model, version", EVERY, f"{CHOSEN}, ")
     duration = _rate("nv_inference_request_duration_us", "model, version", outer)
     mean = f"{duration} / ({succeeded} > 0) / 1e6"
     links = tuple(_links(source))
@@ -121,13 +121,13 @@ def _serving(source: Source, settings: Settings) -> Iterator[Panel]:
         title="Failures by reason",
         queries=(
             Query(
-                expression=_rate("nv_inference_request_failure", "model, reason", outer),
+                expression=rules.failures(source, "model, reason", EVERY, f"{CHOSEN}, "),
                 legend="{{model}} {{reason}}",
             ),
         ),
         unit="reqps",
-        about="A failed step of an ensemble counts as OTHER here. Release 24.10 does not count requests that "
-        "a full queue refuses as REJECTED.",
+        about="A failed step of an ensemble counts as OTHER here. Triton counts the failures of an ensemble "
+        "twice (halved here), and a Python model's own error, outside of an ensemble, as a success.",
         stacked=True,
     )
     yield Panel(
