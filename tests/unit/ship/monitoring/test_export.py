@@ -16,7 +16,7 @@ from triton_repo_builder import repository
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.repository.manifest import Origin
 from triton_repo_builder.run.gateway import metrics
-from triton_repo_builder.ship.monitoring import boards, export, rules, source
+from triton_repo_builder.ship.monitoring import export, provenance, rules, source
 from triton_repo_builder.ship.monitoring.rules import Objective, Settings
 
 GOLDEN = Path(__file__).resolve().parents[4] / "model_repository"
@@ -133,7 +133,7 @@ def test_a_large_budget_still_alerts() -> None:
 
 @pytest.mark.parametrize("text", ["https://mlflow/run|1](javascript:x)", "<b>x</b>", "run|1", "[a](b)"])
 def test_a_run_cannot_break_the_table(text: str) -> None:
-    cell = boards._linked(text)
+    cell = provenance._linked(text)
     assert "<b>" not in cell
     assert cell.replace(r"\|", "").count("|") == 0
     assert "](javascript" not in cell.replace(r"\]", "")
