@@ -51,12 +51,14 @@ def send(server: serve.RunningServer, name: str, texts: Sequence[str]) -> None:
 
 def counted(server: serve.RunningServer, model: str, texts: int, name: str = "trb_texts_total") -> None:
     """Wait until the page shows so many texts: models deliver their numbers once a second."""
-    for _ in range(100):
-        page = snapshot.take(server.urls).page
-        if (page.total(name, model=model) or 0) >= texts:
+    deadline = time.monotonic() + 60
+    while True:
+        taken = snapshot.take(server.urls)
+        total = taken.page.total(name, model=model) or 0
+        if total >= texts:
             return
+        assert time.monotonic() < deadline, f"{model} counted {total} of {texts} {taken.metrics_problem}"
         time.sleep(0.2)
-    raise AssertionError(f"{model} did not count {texts} texts")
 
 
 def verdicts(server: serve.RunningServer, *arguments: str | Path) -> dict[tuple[str, str], dict[str, Any]]:

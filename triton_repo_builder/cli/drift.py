@@ -248,7 +248,11 @@ def _print(comparisons: Sequence[Comparison], endpoints: Endpoints) -> None:
         for each in comparisons
     ]
     columns = ("endpoint", "model", "version", "metric", "texts", "PSI", "verdict")
-    console.table(columns, rows, right=("texts", "PSI"), whole=("model", "metric"))
+    # A Prometheus does not say which endpoints a model belongs to.
+    kept = slice(0 if endpoints else 1, None)
+    console.table(
+        columns[kept], [row[kept] for row in rows], right=("texts", "PSI"), whole=("model", "metric")
+    )
     for each in comparisons:
         if each.texts:
             _print_bars(each)
