@@ -97,6 +97,10 @@ def test_a_metrics_page_that_is_none_is_told_with_its_address(
     assert seen.counters
 
 
+def test_a_metrics_url_without_a_path_is_the_usual_page(server: CountingServer) -> None:
+    assert take(replace(server.urls, metrics=server.urls.http)).samples
+
+
 def test_the_metrics_page_of_another_server_is_not_used(server: CountingServer) -> None:
     other = CountingServer()
     other.add("stranger")
