@@ -10,7 +10,8 @@ from dataclasses import replace
 import pytest
 
 from tests.support.counting_server import CountingServer, running, text_endpoint
-from triton_repo_builder.run.client import Urls
+from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.run.client import HttpClient, Urls
 from triton_repo_builder.run.observe import snapshot
 from triton_repo_builder.run.observe.snapshot import AWAY, NO_TRITON, NOT_READY, READY, Observer, take
 
@@ -81,6 +82,17 @@ def test_a_server_may_keep_things_to_itself(server: CountingServer, hidden: str)
     assert counters.times["queue"] == (6, 6_000_000)
     assert bool(seen.problem) == (hidden == "/v2/models/stats")
     assert (seen.endpoints == ("bert",)) == ("config" not in hidden)
+
+
+def test_a_server_that_lists_its_models_for_its_key_only_has_endpoints(
+    server: CountingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: HttpClient) -> None:
+        raise TrbError(Code.ADMIN_KEY, "no")
+
+    monkeypatch.setattr(HttpClient, "index", refuse)
+    seen = take(server.urls)
+    assert (seen.endpoints, seen.index) == (("bert",), ())
 
 
 @pytest.mark.parametrize(
