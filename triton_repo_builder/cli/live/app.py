@@ -265,7 +265,7 @@ class TopApp(App[None]):
         self._all = listing.rows(self.windows.items())
         matching = listing.matching(self._all, self.words)
         self.rows = listing.ordered(matching, self.sorted_by, descending=self.descending)
-        self._fill(listing.columns(self.rows), selected.key if selected else None)
+        self._fill(listing.columns(self.rows, len(self._servers)), selected.key if selected else None)
         self._show_detail()
 
     def _fill(self, columns: tuple[Column, ...], selected: Key | None) -> None:
