@@ -235,6 +235,18 @@ def test_an_index_names_no_file_elsewhere(repo: Path, tmp_path: Path) -> None:
     assert victim.read_text() == "yours"
 
 
+def test_a_link_that_a_clone_brings_is_not_followed(repo: Path, tmp_path: Path) -> None:
+    output, elsewhere = tmp_path / "monitoring", tmp_path / "elsewhere"
+    export.write(rendered(repo), output)
+    (output / "grafana").rename(elsewhere)
+    (elsewhere / "serving.json").write_text("yours")
+    (output / "grafana").symlink_to(elsewhere)
+    with pytest.raises(TrbError) as caught:
+        export.write(rendered(repo), output, force=True)
+    assert caught.value.code is Code.OUTPUT_FOREIGN
+    assert (elsewhere / "serving.json").read_text() == "yours"
+
+
 def test_a_folder_that_cannot_be_written_stays_as_it_is(
     repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
