@@ -103,7 +103,7 @@ def served(source: Source) -> str:
 
 
 def failures(source: Source, by: str, window: str, matchers: str = "") -> str:
-    """Failed requests a second. tritonserver counts those of an ensemble twice (24.10 to 26.06)."""
+    """Failed requests a second. tritonserver counts an ensemble's failures twice (24.10 to 26.06)."""
     ensembles = [each.name for each in source.endpoints if each.models[1:]]
     others = [each.name for each in source.endpoints if not each.models[1:]]
     parts = [
