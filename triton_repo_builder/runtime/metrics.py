@@ -126,7 +126,7 @@ class Metrics:
     def close(self) -> None:
         """Deliver what is left: from the model's ``finalize``.
 
-        The families stay: tritonserver 24.10 dies of deleted ones (SIGSEGV, a broken heap) when the model loads
+        The families stay: tritonserver 24.10 dies of deleted ones (SIGSEGV, broken heap) when the model loads
         again under traffic.
         """
         if (timer := self._timer) is not None:
