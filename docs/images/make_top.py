@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import math
 import random
+import re
 import threading
 import time
 from contextlib import ExitStack
@@ -28,7 +29,7 @@ from triton_repo_builder.run.client.codec import encode_binary
 from triton_repo_builder.run.serve import ServeOptions
 
 PICTURE = Path(__file__).with_name("top.svg")
-SIZE = (160, 40)
+SIZE = (176, 40)
 WAVE = 40.0
 """Seconds in which the load rises and falls."""
 
@@ -43,8 +44,8 @@ def load(url: str, folder: Path, name: str, rate: float, ended: threading.Event)
     while not ended.is_set():
         inputs = dict(random.choice(requests))
         if "TEXT" in inputs:
-            text = random.choice(corpus) if random.random() > 0.02 else "a long text " * 5000
-            inputs["TEXT"] = np.array([[text.encode()]], dtype=object)
+            text = random.choice(corpus).encode() if random.random() > 0.03 else b"no UTF-8: \xff"
+            inputs["TEXT"] = np.array([[text]], dtype=object)
         try:
             http.infer(name, encode_binary(inputs))
         except RequestFailed:
@@ -58,10 +59,13 @@ async def picture(servers: dict[str, Urls], seconds: float, endpoint: str) -> No
     app = TopApp(servers, 1.0)
     async with app.run_test(size=SIZE) as pilot:
         await asyncio.sleep(seconds)
+        await pilot.press("p", "ctrl+home")
         place = next((place for place, row in enumerate(app.rows) if row.key.endpoint == endpoint), 0)
         await pilot.press(*["down"] * place)
+        await pilot.press("p")
         await pilot.pause()
-        app.save_screenshot(PICTURE.name, str(PICTURE.parent))
+        # Without the fonts, which a reader's browser would load from elsewhere.
+        PICTURE.write_text(re.sub(r"@font-face \{.*?\}", "", app.export_screenshot(), flags=re.DOTALL))
 
 
 def main() -> None:

@@ -72,7 +72,7 @@ CASES: dict[str, tuple[dict[str, Any], set[str]]] = {
         {"TrbErrors", "TrbBudgetBurnSlow"},
     ),
     "a few errors": (every(request_failure=25), set()),
-    "many errors": (every(request_failure=200), {"TrbErrors", "TrbBudgetBurnSlow", "TrbBudgetBurnFast"}),
+    "many errors": (every(request_failure=400), {"TrbErrors", "TrbBudgetBurnSlow", "TrbBudgetBurnFast"}),
     "failures of hardly any request": (every(request_success=0, request_failure=0.02), set()),
     "slow on average": (every(request_duration_us=600 * 60_000), {"TrbMeanLatency"}),
     "late at the gateway": (
@@ -164,7 +164,7 @@ def test_the_text_of_an_alert_has_its_numbers(rules: Path) -> None:
         },
     }
     check = {"eval_time": "60m", "alertname": "TrbErrors", "exp_alerts": [expected]}
-    series = [*world(every(request_failure=200))]
+    series = [*world(every(request_failure=400))]
     run(rules, [{"interval": "1m", "input_series": series, "alert_rule_test": [check]}])
 
 

@@ -19,13 +19,18 @@ from triton_repo_builder.run.codegen import example
 
 ODD = ("☃ snowman ∮", "数 unknown 字", "q", "zz top 12345")
 """Texts with tokens that a small vocabulary does not have."""
+MASK = "[MASK] "
+"""Start of a text for fill-mask, which may be cut at its end."""
 FEW = 0.1
 """Share of the requests that an endpoint refuses."""
 
 
 def send(http: str, path: Path, seconds: float, *, clients: int = 4, pause: float = 0.0) -> int:
     """Number of requests that were answered, whatever with."""
-    names = [model.name for model in repository.read(path).endpoints]
+    read = repository.read(path)
+    names = [model.name for model in read.endpoints]
+    entries = read.manifest.endpoints if read.manifest else {}
+    masked = {name for name, entry in entries.items() if entry.served.task == "fill-mask"}
     examples = {name: example.of_repository(path, name).inputs for name in names}
     corpus = (*texts.corpus(None), *ODD)
     until = time.monotonic() + seconds
@@ -34,7 +39,9 @@ def send(http: str, path: Path, seconds: float, *, clients: int = 4, pause: floa
         chance, sent = random.Random(number), 0
         while time.monotonic() < until:
             name = names[(number + sent) % len(names)]
-            post(f"{http}/v2/models/{name}/infer", _body(examples[name], corpus, chance))
+            post(
+                f"{http}/v2/models/{name}/infer", _body(examples[name], corpus, chance, masked=name in masked)
+            )
             sent += 1
             time.sleep(pause)
         return sent
@@ -56,7 +63,7 @@ def post(url: str, body: Mapping[str, Any]) -> int:
 
 
 def _body(
-    inputs: tuple[Mapping[str, Any], ...], corpus: tuple[str, ...], chance: random.Random
+    inputs: tuple[Mapping[str, Any], ...], corpus: tuple[str, ...], chance: random.Random, *, masked: bool
 ) -> dict[str, Any]:
     """An example with other texts; some are refused, because the endpoint misses something in them."""
     tensors = []
@@ -65,7 +72,6 @@ def _body(
         if isinstance(data[0], bytes):
             data = [base64.b64encode(value).decode() for value in data]
         elif item["name"] == "TEXT" and item["shape"] == [1, 1]:
-            mask = "[MASK]" in data[0] and chance.random() > FEW
-            data = [chance.choice(corpus) + (" [MASK]" if mask else "")]
+            data = [(MASK if masked and chance.random() > FEW else "") + chance.choice(corpus)]
         tensors.append({**item, "data": data})
     return {"inputs": tensors}

@@ -162,7 +162,7 @@ def _once(servers: dict[str, Urls], options: TopOptions) -> int:
     for name, window in windows.items():
         console.echo(f"{name}: {' · '.join(listing.facts(window))}")
     rows = listing.ordered(listing.rows(windows.items()), "requests_per_s", descending=True)
-    columns = listing.columns(rows)
+    columns = listing.columns(rows, len(servers))
     right = [column.title for column in columns if column.name not in listing.TEXTS]
     whole = [column.title for column in columns if column.name in ("server", "endpoint", "version")]
     cells = [[column.text(row) for column in columns] for row in rows]

@@ -83,6 +83,7 @@ def test_one_of_two_servers_is_away(server: CountingServer) -> None:
     assert [each["state"] for each in document(done.stdout)["servers"]] == ["ready", "away"]
     done = call("top", server.urls.http, away, "--metrics-url", server.urls.metrics, *QUICK)
     assert "127.0.0.1:1: away: " in done.stdout
+    assert f"127.0.0.1:{server.port}" in done.stdout.splitlines()[-2], "the row names its server"
 
 
 @pytest.mark.parametrize("urls", [["http://127.0.0.1:1"], ["http://127.0.0.1:1", "127.0.0.1:2"]])
@@ -165,6 +166,13 @@ def test_rows_without_a_value_come_last_in_both_directions() -> None:
         ]
     listed = listing.ordered(rows, "endpoint", descending=True)
     assert [row.key.endpoint for row in listed] == ["b", "a"]
+
+
+def test_versions_are_numbers() -> None:
+    rows = [Row(key=Key("s", "a", version), state="ready") for version in ("10", "9", "2")]
+    for by in ("version", "endpoint"):
+        listed = listing.ordered(rows, by, descending=False)
+        assert [row.key.version for row in listed] == ["2", "9", "10"]
 
 
 def test_a_filter_looks_for_each_word_in_all_texts() -> None:

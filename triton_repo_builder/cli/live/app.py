@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
+from itertools import pairwise
+from statistics import fmean
 from typing import Any, ClassVar
 
 from rich.console import Group
@@ -93,10 +95,12 @@ def latency(row: Row) -> tuple[str, float | None]:
 
 
 def sparkline(values: list[float], width: int = TREND) -> str:
-    """The newest values as blocks, from 0 to their maximum."""
-    newest = values[-width:]
-    top = max(newest, default=0.0)
-    return "".join(BLOCKS[round(value / top * (len(BLOCKS) - 1))] if top else BLOCKS[0] for value in newest)
+    """The values as blocks from 0 to their maximum; of many, the mean of several in a block."""
+    count = min(len(values), width)
+    ends = [len(values) * place // count for place in range(count + 1)] if count else []
+    means = [fmean(values[start:end]) for start, end in pairwise(ends)]
+    top = max(means, default=0.0)
+    return "".join(BLOCKS[round(value / top * (len(BLOCKS) - 1))] if top else BLOCKS[0] for value in means)
 
 
 class TopApp(App[None]):
@@ -261,7 +265,7 @@ class TopApp(App[None]):
         self._all = listing.rows(self.windows.items())
         matching = listing.matching(self._all, self.words)
         self.rows = listing.ordered(matching, self.sorted_by, descending=self.descending)
-        self._fill(listing.columns(self.rows), selected.key if selected else None)
+        self._fill(listing.columns(self.rows, len(self._servers)), selected.key if selected else None)
         self._show_detail()
 
     def _fill(self, columns: tuple[Column, ...], selected: Key | None) -> None:
@@ -275,7 +279,7 @@ class TopApp(App[None]):
             title = Text(column.title + mark, style="bold" if mark else "", justify=justify)
             table.add_column(title, key=column.name)
             if column.name == FIRST:
-                table.add_column("", key="trend")
+                table.add_column(f"{MINUTES} min", key="trend")
         for row in self.rows:
             cells = [_cell(column, row) for column in columns]
             trend = Text(sparkline(self.history.rates(row.key)).rjust(TREND), style="cyan")

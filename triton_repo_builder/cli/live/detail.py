@@ -19,6 +19,12 @@ LABELS = 8
 BATCHES = 6
 """Batch sizes shown of a step, the most frequent ones."""
 STEP = ("step", "backend", "req/s", "mean ms", "queue ms", "infer ms", "rows/exec", "busy", "batch sizes")
+MEANS = (
+    ("answer_confidence", "confidence"),
+    ("embedding_norm", "length of the vector"),
+    ("transcript_characters", "characters of a transcript"),
+)
+"""Means of answers, and their titles."""
 COMPARED = (
     "requests_per_s",
     "mean_ms",
@@ -29,6 +35,7 @@ COMPARED = (
     "failures_per_s",
     "tokens_per_text",
     "unknown_share",
+    "answer_confidence",
 )
 """Columns in which versions are compared."""
 
@@ -56,8 +63,11 @@ def blocks(row: Row, versions: Sequence[Row]) -> list[tuple[str, Any]]:
     texts = _texts(row)
     if texts:
         listed.append(("texts", _table(("", ""), texts)))
+    means = [(title, number(value)) for name, title in MEANS if (value := row.rates.mean(name)) is not None]
+    if means:
+        listed.append(("answers", _table(("", ""), means)))
     if row.rates.labels:
-        listed.append(("answers", _bars(row.rates.labels)))
+        listed.append(("" if means else "answers", _bars(row.rates.labels)))
     return listed
 
 
@@ -103,7 +113,7 @@ def _batches(batches: Mapping[int, int]) -> str:
 def _failures(row: Row) -> list[tuple[str, str]]:
     models = row.rates.models if row.rates else ()
     listed = [(f"{each.model} {each.version}", reasons(each.failures)) for each in models if each.failures]
-    refused = [(f"texts refused by {each.model}", reasons(each.refused)) for each in models if each.refused]
+    refused = [(f"refused by {each.model}", reasons(each.refused)) for each in models if each.refused]
     return [*listed, *refused]
 
 

@@ -117,6 +117,10 @@ def _ratio(part: str, whole: str) -> Callable[[Row], Value]:
     return lambda row: row.rates.ratio(part, whole) if row.rates else None
 
 
+def _mean(name: str) -> Callable[[Row], Value]:
+    return lambda row: row.rates.mean(name) if row.rates else None
+
+
 def _failures(row: Row) -> Value:
     return sum(row.itself.failures.values()) if row.itself else None
 
@@ -133,7 +137,7 @@ def _labels(row: Row) -> Value:
 
 
 COLUMNS = (
-    Column(name="server", title="server", value=lambda row: row.key.server),
+    Column(name="server", title="server", value=lambda row: row.key.server, stays=True),
     Column(name="endpoint", title="endpoint", value=lambda row: row.key.endpoint, stays=True),
     Column(name="version", title="version", value=lambda row: row.key.version, stays=True),
     Column(name="state", title="state", value=lambda row: row.state),
@@ -143,7 +147,7 @@ COLUMNS = (
     Column(name="p50_ms", title="p50 ms", value=_of_latency("p50"), show=number),
     Column(name="p99_ms", title="p99 ms", value=_of_latency("p99"), show=number),
     Column(name="queue_ms", title="queue ms", value=_of_endpoint("queue_ms"), show=number, stays=True),
-    Column(name="pending", title="waiting", value=_of_endpoint("pending"), show=number),
+    Column(name="pending", title="waiting", value=_of_endpoint("pending"), show="{:,.0f}".format),
     Column(
         name="rows_per_execution",
         title="rows/exec",
@@ -156,6 +160,7 @@ COLUMNS = (
     Column(name="reasons", title="reasons/s", value=_reasons),
     Column(name="tokens_per_text", title="tokens/text", value=_ratio("tokens", "texts"), show=number),
     Column(name="unknown_share", title="unknown", value=_ratio("unknown_tokens", "tokens"), show=share),
+    Column(name="answer_confidence", title="confidence", value=_mean("answer_confidence"), show=number),
     Column(name="labels", title="top labels", value=_labels),
 )
 BY_NAME = {column.name: column for column in COLUMNS}
@@ -163,15 +168,14 @@ TEXTS = frozenset({"server", "endpoint", "version", "state", "reasons", "labels"
 """Columns that hold texts; the others hold numbers."""
 
 
-def columns(rows: Sequence[Row]) -> tuple[Column, ...]:
-    """The columns that these rows fill."""
-    return tuple(column for column in COLUMNS if column.stays or _filled(column, rows))
+def columns(rows: Sequence[Row], servers: int) -> tuple[Column, ...]:
+    """The columns that these rows fill; that of the server if there are several."""
+    shown = COLUMNS if servers > 1 else COLUMNS[1:]
+    return tuple(column for column in shown if column.stays or _filled(column, rows))
 
 
 def _filled(column: Column, rows: Sequence[Row]) -> bool:
     values = {column.value(row) for row in rows}
-    if column.name == "server":
-        return len(values) > 1
     if column.name == "state":
         return bool(values - {LOADED})
     if column.name == "rows_per_s":
@@ -197,13 +201,15 @@ def rows(windows: Iterable[tuple[str, Window]]) -> list[Row]:
 def ordered(listed: Iterable[Row], by: str, *, descending: bool) -> list[Row]:
     """Rows by a column; those without a value come last in both directions."""
     column = BY_NAME[by]
-    alphabetic = sorted(listed, key=lambda row: row.key)
+    alphabetic = sorted(listed, key=lambda row: (*row.key[:2], len(row.key.version), row.key.version))
     with_value = [row for row in alphabetic if column.value(row) is not None]
     without = [row for row in alphabetic if column.value(row) is None]
 
     def value(row: Row) -> tuple[float, str]:
         each = column.value(row)
-        return (0.0, each.lower()) if isinstance(each, str) else (each or 0.0, "")
+        if isinstance(each, str):
+            return (float(each), "") if each.isdigit() else (0.0, each.lower())
+        return each or 0.0, ""
 
     return [*sorted(with_value, key=value, reverse=descending), *without]
 

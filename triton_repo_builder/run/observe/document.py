@@ -52,11 +52,14 @@ def _endpoint(each: EndpointWindow) -> dict[str, Any]:
         "rows_per_execution": each.rows_per_execution,
         "busy": each.busy,
         "failures_per_s": dict(itself.failures) if itself else None,
-        "refused_texts_per_s": each.refused,
+        "refused_per_s": each.refused,
         "tokens_per_text": each.ratio("tokens", "texts"),
         "unknown_token_share": each.ratio("unknown_tokens", "tokens"),
         "truncated_text_share": each.ratio("truncated_texts", "texts"),
         "labels": each.labels,
+        "answer_confidence": each.mean("answer_confidence"),
+        "embedding_norm": each.mean("embedding_norm"),
+        "transcript_characters": each.mean("transcript_characters"),
         "models": [_model(model) for model in each.models],
     }
 

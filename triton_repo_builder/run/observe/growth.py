@@ -15,6 +15,9 @@ LABELS = {
     "trb_boxes_total": "label",
 }
 """Counters of answers, and the label that names the answer."""
+REFUSED = ("trb_refused_texts_total", "trb_refused_files_total")
+MEANS = ("answer_confidence", "embedding_norm", "transcript_characters")
+"""Histograms of answers: ``trb_answer_confidence`` and so on."""
 COUNTS = (
     "texts",
     "tokens",
@@ -60,6 +63,15 @@ class Growth:
     def labels(self) -> dict[str, float]:
         """Growth of answers by label, type or outcome."""
         return merged(self.by(label, name) for name, label in LABELS.items())
+
+    def refused(self) -> dict[str, float]:
+        """Growth of refused texts, images and sounds by reason."""
+        return merged(self.by("reason", name) for name in REFUSED)
+
+    def means(self) -> dict[str, float]:
+        """Mean of each histogram of answers, by its short name."""
+        totals = {name: (self.total(f"trb_{name}_sum"), self.total(f"trb_{name}_count")) for name in MEANS}
+        return {name: value / count for name, (value, count) in totals.items() if count and value is not None}
 
     def phases(self) -> dict[str, Latency]:
         """Time of each phase of an execution, by its name; percentiles interpolated between buckets."""

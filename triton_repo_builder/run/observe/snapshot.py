@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ TIMEOUT = 5.0
 """Seconds for each request."""
 CONFIG_AGE = 60.0
 """Seconds after which configurations are read again; earlier if a model was loaded anew."""
+MEMORY_AGE = 10.0
+"""Seconds after which memory is read again: the kernel walks all pages of the server for it."""
 READY, NOT_READY, AWAY, NO_TRITON = "ready", "not ready", "away", "not a Triton"
 ModelVersion = tuple[str, str]
 """Name and version of a model."""
@@ -120,6 +123,8 @@ class Observer:
         self._configs_at = 0.0
         self._counters: Mapping[ModelVersion, Counters] = {}
         self._pid: int | None = None
+        self._memory: int | None = None
+        self._memory_at = -math.inf
 
     def take(self) -> Snapshot:
         """A snapshot of now; raises nothing."""
@@ -212,7 +217,11 @@ class Observer:
         if seconds is None:
             self._pid = cpu.server_process(self.urls.http)
             seconds = cpu.tree_seconds(self._pid) if self._pid else None
-        return seconds, cpu.tree_bytes(self._pid) if self._pid else None
+            self._memory_at = -math.inf
+        if time.monotonic() - self._memory_at > MEMORY_AGE:
+            self._memory = cpu.tree_bytes(self._pid) if self._pid else None
+            self._memory_at = time.monotonic()
+        return seconds, self._memory
 
 
 def from_page(page: Page) -> dict[ModelVersion, Counters]:

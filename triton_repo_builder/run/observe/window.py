@@ -51,9 +51,11 @@ class ModelWindow:
     counts: Mapping[str, float] = field(default_factory=dict)
     """Growth of the tokenizer's counters (``COUNTS``), as far as they are known."""
     refused: Mapping[str, float] = field(default_factory=dict)
-    """Refused texts per second by reason."""
+    """Refused texts, images and sounds per second by reason."""
     labels: Mapping[str, float] = field(default_factory=dict)
     """Answers by label, type or outcome."""
+    means: Mapping[str, float] = field(default_factory=dict)
+    """``answer_confidence``, ``embedding_norm``, ``transcript_characters``, as far as they are known."""
     phases: Mapping[str, Latency] = field(default_factory=dict)
 
 
@@ -107,7 +109,7 @@ class EndpointWindow:
 
     @property
     def refused(self) -> dict[str, float]:
-        """Refused texts per second by reason."""
+        """Refused texts, images and sounds per second by reason."""
         return merged(model.refused for model in self.models)
 
     @property
@@ -117,6 +119,11 @@ class EndpointWindow:
         total = sum(counts.values())
         ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
         return {label: count / total for label, count in ordered if count} if total else {}
+
+    def mean(self, name: str) -> float | None:
+        """A mean of the answers, of the last step that has it."""
+        values = [model.means[name] for model in self.models if name in model.means]
+        return values[-1] if values else None
 
     def ratio(self, part: str, whole: str) -> float | None:
         """A counter by another, e.g. ``tokens`` by ``texts``."""
@@ -219,8 +226,9 @@ def _model(before: Snapshot, after: Snapshot, key: ModelVersion, shared_with: tu
         failures=_failures(metrics, counted, seconds * COUNTED.get(backend, 1)),
         batches=counted.batches,
         counts=metrics.texts(),
-        refused=per_second(metrics.by("reason", "trb_refused_texts_total"), seconds),
+        refused=per_second(metrics.refused(), seconds),
         labels=metrics.labels(),
+        means=metrics.means(),
         phases=metrics.phases(),
     )
 

@@ -21,6 +21,7 @@ from triton_repo_builder.ship.monitoring.rules import Settings
 INDEX = "monitoring.json"
 """The files of an export with their sha256: what was edited since is not overwritten."""
 RULES = "rules.yml"
+GRAFANA = "grafana"
 FOLDER = "/var/lib/grafana/dashboards/trb"
 """Folder of the dashboards inside Grafana's container."""
 SHOWN = 5
@@ -55,10 +56,10 @@ def render(repository: Repository, settings: Settings) -> dict[str, bytes]:
             window=settings.window,
             groups=rules.groups(facts, settings),
         ),
-        "grafana/provisioning.yml": templates.render("monitoring_grafana.yml.jinja", folder=FOLDER),
+        f"{GRAFANA}/provisioning.yml": templates.render("monitoring_grafana.yml.jinja", folder=FOLDER),
     }
     for name, board in boards.boards(facts, settings):
-        texts[f"grafana/{name}"] = _json(board.to_json())
+        texts[f"{GRAFANA}/{name}"] = _json(board.to_json())
     contents = {path: text.encode() for path, text in sorted(texts.items())}
     digests = {path: hashlib.sha256(content).hexdigest() for path, content in contents.items()}
     return {**contents, INDEX: _json({"files": digests}).encode()}
@@ -67,6 +68,13 @@ def render(repository: Repository, settings: Settings) -> dict[str, bytes]:
 def differences(contents: Mapping[str, bytes], output: Path) -> tuple[Difference, ...]:
     """Compare a folder with an export. Raises ``TrbError`` for a folder that holds something else."""
     recorded = _recorded(output)
+    if (output / GRAFANA).is_symlink():
+        raise TrbError(
+            Code.OUTPUT_FOREIGN,
+            "is a link: files would be written elsewhere",
+            where=str(output / GRAFANA),
+            remedy="remove the link, or choose another folder with --output",
+        )
     states = {path: _state(output / path, content) for path, content in contents.items()}
     states |= {path: "stale" for path in recorded if path not in contents and (output / path).is_file()}
     return tuple(Difference(path=path, state=state) for path, state in sorted(states.items()) if state)
@@ -139,7 +147,7 @@ def _recorded(output: Path) -> dict[str, str]:
 
 def _inside(path: str) -> bool:
     """Whether a path of the index is one that an export may have: stale files are removed."""
-    name = path.removeprefix("grafana/")
+    name = path.removeprefix(f"{GRAFANA}/")
     return "/" not in name and name.endswith((".yml", ".json")) and not name.startswith(".")
 
 

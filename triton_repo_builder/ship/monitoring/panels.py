@@ -11,6 +11,14 @@ SCHEMA = 39
 COLUMNS = 24
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 TAG = "trb"
+EVERY = "$__rate_interval"
+CHOSEN = 'model=~"${endpoint:pipe}", version=~"${version:pipe}"'
+"""The models of the chosen endpoints: their names are patterns already, so Grafana must not escape them."""
+PHASE = ', phase=~"${phase:pipe}"'
+TIMES = (
+    "Time of one execution in a phase (docs/metrics.md), such as tokenize, infer and answer. The time in a "
+    "queue is not part of it."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +85,29 @@ class Dashboard:
             "templating": {"list": list(self.variables)},
             "panels": _placed(self.panels),
         }
+
+
+def rate(metric: str, by: str, matchers: str = "") -> str:
+    """Growth a second, by some labels, of the chosen endpoints."""
+    return f"sum by ({by}) (rate({metric}{{{CHOSEN}{matchers}}}[{EVERY}]))"
+
+
+def heat(title: str, metric: str, unit: str = "short", matchers: str = "", **attributes: Any) -> Panel:
+    """A heat map of a histogram over time."""
+    query = f"sum by (le) (increase({metric}_bucket{{{CHOSEN}{matchers}}}[{EVERY}]))"
+    return Panel(title=title, kind="heatmap", queries=(Query(expression=query),), unit=unit, **attributes)
+
+
+def classes(title: str, metric: str, label: str, about: str) -> Panel:
+    """A heat map with a row for each class."""
+    query = f"sum by ({label}) (increase({metric}{{{CHOSEN}}}[{EVERY}]))"
+    return Panel(
+        title=title,
+        kind="heatmap",
+        queries=(Query(expression=query, legend=f"{{{{{label}}}}}"),),
+        about=about,
+        rows=True,
+    )
 
 
 def datasource() -> dict[str, Any]:

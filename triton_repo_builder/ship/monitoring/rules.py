@@ -7,7 +7,7 @@ of latencies: late requests are counted by the gateway, and for the steps of an 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from triton_repo_builder.run.observe import drift_rules
@@ -33,6 +33,7 @@ GATEWAY_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0
 """Buckets of ``trb_gateway_phase_seconds``: ``run/gateway/metrics.py``, which needs prometheus-client."""
 PHASE_SECONDS = GATEWAY_SECONDS[1:12]
 """Buckets of ``trb_phase_seconds`` that a limit of latency may fall on: ``runtime/metrics.py``."""
+_FAILURES = "nv_inference_request_failure"
 _MODEL = "sum by (model, version)"
 _REPLICA = "sum by (instance, model, version)"
 
@@ -98,7 +99,24 @@ def groups(source: Source, settings: Settings) -> tuple[Group, ...]:
 
 def served(source: Source) -> str:
     """A label matcher of the endpoints."""
-    return f'model=~"{pattern(each.name for each in source.endpoints)}"'
+    return of(each.name for each in source.endpoints)
+
+
+def failures(source: Source, by: str, window: str, matchers: str = "") -> str:
+    """Failed requests a second. tritonserver counts those of an ensemble twice (24.10 to 26.06)."""
+    ensembles = [each.name for each in source.endpoints if each.models[1:]]
+    others = [each.name for each in source.endpoints if not each.models[1:]]
+    parts = [
+        f"sum by ({by}) ({_rate(_FAILURES, f'{matchers}{of(names)}', window)}){times}"
+        for names, times in ((ensembles, " / 2"), (others, ""))
+        if names
+    ]
+    return parts[0] if len(parts) == 1 else f"({' or '.join(parts)})"
+
+
+def of(names: Iterable[str]) -> str:
+    """A label matcher of these models."""
+    return f'model=~"{pattern(names)}"'
 
 
 def _rate(metric: str, matchers: str, window: str) -> str:
@@ -109,7 +127,7 @@ def _requests(source: Source, window: str) -> Iterator[Rule]:
     """Requests of the endpoints, over all servers."""
     matchers = served(source)
     success = f"{_MODEL} ({_rate('nv_inference_request_success', matchers, window)})"
-    failure = f"{_MODEL} ({_rate('nv_inference_request_failure', matchers, window)})"
+    failure = failures(source, "model, version", window)
     duration = f"{_MODEL} ({_rate('nv_inference_request_duration_us', matchers, window)})"
     yield Rule(name="trb:failures:rate", expression=failure)
     yield Rule(name="trb:requests:rate", expression=f"{success}\n  + trb:failures:rate")
@@ -120,7 +138,7 @@ def _requests(source: Source, window: str) -> Iterator[Rule]:
 def _steps(source: Source, window: str) -> Iterator[Rule]:
     """Queue and batches of the models that run, on each server: an ensemble queues nothing itself."""
     names = [name for each in source.endpoints for name in each.models[1:] or each.models]
-    matchers = f'model=~"{pattern(dict.fromkeys(names))}"'
+    matchers = of(dict.fromkeys(names))
     success, queue, rows, runs = (
         f"{_REPLICA} ({_rate(f'nv_inference_{metric}', matchers, window)})"
         for metric in ("request_success", "queue_duration_us", "count", "exec_count")
@@ -151,14 +169,13 @@ def _objective(source: Source, settings: Settings) -> Iterator[Rule]:
 def _bad(source: Source, settings: Settings, window: str, limit: float) -> Iterator[tuple[str, str]]:
     matchers = served(source)
     success = f"{_MODEL} ({_rate('nv_inference_request_success', matchers, window)})"
-    failure = f"{_MODEL} ({_rate('nv_inference_request_failure', matchers, window)})"
+    failure = failures(source, "model, version", window)
     least = f"{LEAST} / {seconds(window):g}"
     yield "failed", f"{failure}\n  / (({success} + {failure}) > {least})"
     bucket = smallest(PHASE_SECONDS, limit)
     if source.counting and bucket:
         by = "sum by (model, version, phase)"
-        models = f'model=~"{pattern(source.timed)}"'
-        yield "slow_step", _late(by, "trb_phase_seconds", models, bucket, window)
+        yield "slow_step", _late(by, "trb_phase_seconds", of(source.timed), bucket, window)
     if not settings.gateways:
         return
     requests = "trb_gateway_requests_total"
@@ -268,7 +285,7 @@ def _capacity(source: Source, objective: Objective) -> Iterator[Rule]:
     )
     if not source.batching:
         return
-    matchers = f'model=~"{pattern(source.batching)}"'
+    matchers = of(source.batching)
     yield Rule(
         name="TrbNotBatching",
         expression=f"trb:executed_rows:mean{{{matchers}}} < {ROWS:g}\n"

@@ -261,7 +261,8 @@ def test_a_sparkline_goes_from_0_to_the_maximum() -> None:
     assert sparkline([0.0, 1.0, 2.0]) == BLOCKS[0] + BLOCKS[4] + BLOCKS[7]
     assert sparkline([0.0, 0.0]) == BLOCKS[0] * 2
     assert sparkline([]) == ""
-    assert len(sparkline([1.0] * 99, 16)) == 16
+    assert sparkline([0.0, 0.0, 1.0, 2.0, 3.0], 2) == BLOCKS[0] + BLOCKS[7]
+    assert all(len(sparkline([1.0] * number, 14)) == min(number, 14) for number in range(200))
 
 
 def test_history_ends_after_some_minutes_and_falls_to_0_for_what_is_gone() -> None:

@@ -10,7 +10,8 @@ from dataclasses import replace
 import pytest
 
 from tests.support.counting_server import CountingServer, running, text_endpoint
-from triton_repo_builder.run.client import Urls
+from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.run.client import HttpClient, Urls
 from triton_repo_builder.run.observe import snapshot
 from triton_repo_builder.run.observe.snapshot import AWAY, NO_TRITON, NOT_READY, READY, Observer, take
 
@@ -83,6 +84,17 @@ def test_a_server_may_keep_things_to_itself(server: CountingServer, hidden: str)
     assert (seen.endpoints == ("bert",)) == ("config" not in hidden)
 
 
+def test_a_server_that_lists_its_models_for_its_key_only_has_endpoints(
+    server: CountingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: HttpClient) -> None:
+        raise TrbError(Code.ADMIN_KEY, "no")
+
+    monkeypatch.setattr(HttpClient, "index", refuse)
+    seen = take(server.urls)
+    assert (seen.endpoints, seen.index) == (("bert",), ())
+
+
 @pytest.mark.parametrize(
     ("path", "words"),
     [("/nowhere", "404"), ("/v2", "not a metrics page")],
@@ -95,6 +107,10 @@ def test_a_metrics_page_that_is_none_is_told_with_its_address(
     assert words in seen.metrics_problem
     assert seen.samples == ()
     assert seen.counters
+
+
+def test_a_metrics_url_without_a_path_is_the_usual_page(server: CountingServer) -> None:
+    assert take(replace(server.urls, metrics=server.urls.http)).samples
 
 
 def test_the_metrics_page_of_another_server_is_not_used(server: CountingServer) -> None:

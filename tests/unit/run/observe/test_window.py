@@ -118,6 +118,20 @@ def test_labels_of_all_kinds_of_answers(watched: Watched) -> None:
     assert watched.endpoint().labels == {}
 
 
+def test_means_of_answers(watched: Watched) -> None:
+    model = 'model="bert_model",version="1"'
+    watched.server.lines = [
+        f"trb_answer_confidence_sum{{{model}}} 3",
+        f"trb_answer_confidence_count{{{model}}} 4",
+        f"trb_embedding_norm_sum{{{model}}} 0",
+        f"trb_embedding_norm_count{{{model}}} 0",
+        f'trb_refused_files_total{{{model},reason="not_an_image"}} 2',
+    ]
+    endpoint = watched.endpoint()
+    assert (endpoint.mean("answer_confidence"), endpoint.mean("embedding_norm")) == (0.75, None)
+    assert endpoint.refused == {"not_an_image": 1.0}
+
+
 def test_phases_have_a_mean_and_percentiles_between_buckets(watched: Watched) -> None:
     series = f'{{{TEXTS},phase="tokenize"'
     watched.server.lines = [

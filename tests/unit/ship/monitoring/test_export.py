@@ -16,7 +16,7 @@ from triton_repo_builder import repository
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.repository.manifest import Origin
 from triton_repo_builder.run.gateway import metrics
-from triton_repo_builder.ship.monitoring import boards, export, rules, source
+from triton_repo_builder.ship.monitoring import export, provenance, rules, source
 from triton_repo_builder.ship.monitoring.rules import Objective, Settings
 
 GOLDEN = Path(__file__).resolve().parents[4] / "model_repository"
@@ -133,7 +133,7 @@ def test_a_large_budget_still_alerts() -> None:
 
 @pytest.mark.parametrize("text", ["https://mlflow/run|1](javascript:x)", "<b>x</b>", "run|1", "[a](b)"])
 def test_a_run_cannot_break_the_table(text: str) -> None:
-    cell = boards._linked(text)
+    cell = provenance._linked(text)
     assert "<b>" not in cell
     assert cell.replace(r"\|", "").count("|") == 0
     assert "](javascript" not in cell.replace(r"\]", "")
@@ -233,6 +233,18 @@ def test_an_index_names_no_file_elsewhere(repo: Path, tmp_path: Path) -> None:
     index.write_text(json.dumps(document))
     export.write(rendered(repo), output, force=True)
     assert victim.read_text() == "yours"
+
+
+def test_a_link_that_a_clone_brings_is_not_followed(repo: Path, tmp_path: Path) -> None:
+    output, elsewhere = tmp_path / "monitoring", tmp_path / "elsewhere"
+    export.write(rendered(repo), output)
+    (output / "grafana").rename(elsewhere)
+    (elsewhere / "serving.json").write_text("yours")
+    (output / "grafana").symlink_to(elsewhere)
+    with pytest.raises(TrbError) as caught:
+        export.write(rendered(repo), output, force=True)
+    assert caught.value.code is Code.OUTPUT_FOREIGN
+    assert (elsewhere / "serving.json").read_text() == "yours"
 
 
 def test_a_folder_that_cannot_be_written_stays_as_it_is(

@@ -43,7 +43,7 @@ def tree_seconds(pid: int, proc: Path = PROC) -> float | None:
 
 
 def tree_bytes(pid: int, proc: Path = PROC) -> int | None:
-    """Memory of a process and all its descendants, shared pages counted once; None if it cannot be read."""
+    """Proportional set size of a process and all its descendants; None if it cannot be read."""
     sizes = [size for member in tree(pid, proc) if (size := _proportional(member, proc)) is not None]
     return sum(sizes) if sizes else None
 
