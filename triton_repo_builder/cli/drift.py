@@ -160,7 +160,12 @@ def _measured(
             progress(f"counting for {options.seconds:g} s")
             time.sleep(options.seconds)
     now = _answered(observer.take())
-    comparisons = _compared(now.page, before, stored)
+    comparisons = tuple(
+        each
+        for each in _compared(now.page, before, stored)
+        # The page keeps the series of a model that was unloaded.
+        if not now.counters or (each.model, each.version) in now.counters
+    )
     drift.need(comparisons, now.page, str(server.repo or urls.metrics))
     return comparisons, _served_endpoints(now)
 

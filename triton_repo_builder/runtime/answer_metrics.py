@@ -22,6 +22,8 @@ EVERY = 200
 """Rows for one sample: 0.5 % of the throughput, and fewer than one request in a hundred waits for one."""
 FIRST, RETRY = 1.0, 10.0
 """Seconds until the first sample, while the other models load, and after one that failed."""
+LEAST = 1.0
+"""Seconds between two samples: small models answer thousands of rows a second."""
 LONGEST_PAUSE = 1.0
 
 
@@ -88,7 +90,8 @@ def _text(label: Any) -> str:
 class AnswerSample:
     """Sends a row of tensors to the model behind this one from time to time, and counts the answer.
 
-    A sample is due after ``EVERY`` rows, or when ``EVERY`` times as long as the last one took has passed.
+    A sample is due after ``EVERY`` rows, or when ``EVERY`` times as long as the last one took has passed, but
+    ``LEAST`` seconds after the last one.
     """
 
     def __init__(self, metrics: Callable[[dict[str, str]], Any], args: dict[str, str]) -> None:
@@ -103,7 +106,8 @@ class AnswerSample:
         self._metrics = metrics({**args, "model_name": self._model}) if self._model else None
         self._answers = Answers(self._metrics, self._names) if self._metrics else None
         self._off = self._answers is None or counted_by_the_backend()
-        self._rows, self._due, self._pause = 0, time.monotonic() + FIRST, 0.0
+        self._rows, self._pause = 0, 0.0
+        self._free = self._due = time.monotonic() + FIRST
         self._timer: threading.Timer | None = None
 
     def offer(self, responses: Sequence[Any]) -> None:
@@ -114,8 +118,11 @@ class AnswerSample:
             if not response.has_error():
                 tensors = response.output_tensors()
                 self._rows += len(tensors[0].as_numpy()) if self._batched else 1
-                if self._timer is None and (self._rows >= self._every or time.monotonic() >= self._due):
+                if self._timer is None and self._is_due(time.monotonic()):
                     self._send_later(tensors)
+
+    def _is_due(self, now: float) -> bool:
+        return now >= self._free and (self._rows >= self._every or now >= self._due)
 
     def _send_later(self, tensors: Sequence[Any]) -> None:
         """Not at once: the request itself comes first, and both would compete for the cores."""
@@ -126,7 +133,7 @@ class AnswerSample:
         self._timer.start()
 
     def _send(self, row: Mapping[str, Any]) -> None:
-        begun, due = time.monotonic(), RETRY
+        begun, due, free = time.monotonic(), RETRY, RETRY
         try:
             response = pb_utils.InferenceRequest(
                 model_name=self._model,
@@ -138,9 +145,10 @@ class AnswerSample:
             if not response.has_error() and self._answers is not None:
                 self._answers({tensor.name(): tensor.as_numpy() for tensor in response.output_tensors()})
                 took = time.monotonic() - begun
-                due, self._pause = took * self._every, min(2 * took, LONGEST_PAUSE)
+                due, free, self._pause = took * self._every, LEAST, min(2 * took, LONGEST_PAUSE)
         finally:
-            self._rows, self._due, self._timer = 0, time.monotonic() + due, None
+            now = time.monotonic()
+            self._rows, self._due, self._free, self._timer = 0, now + due, now + free, None
 
     def close(self) -> None:
         """From the model's ``finalize``."""

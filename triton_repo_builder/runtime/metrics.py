@@ -159,14 +159,16 @@ class Metrics:
             self._timer.start()
 
     def close(self) -> None:
-        """Deliver what is left, and take the series off the page: from the model's ``finalize``."""
+        """Deliver what is left: from the model's ``finalize``.
+
+        The families stay: tritonserver 24.10 dies of deleted ones (SIGSEGV, broken heap) when the model loads
+        again under traffic.
+        """
         if (timer := self._timer) is not None:
             timer.cancel()
             timer.join()
         self._deliver()
         self._off = True
-        self._gauges.clear()
-        self._families.clear()
 
     def _instrument(self, instrument: Any) -> Any:
         self._instruments.append(instrument)

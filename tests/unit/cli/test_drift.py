@@ -99,6 +99,11 @@ def test_verdicts_for_programs(serve: Callable[..., None]) -> None:
     assert found["answers"]["psi"] is None
 
 
+def test_models_that_are_not_loaded_any_more_are_left_out(serve: Callable[..., None]) -> None:
+    serve(REFERENCE.replace('"bert_model"', '"unloaded_model"') + texts(0, 300))
+    assert list(rows(*URL)) == ["text_tokens"]
+
+
 @pytest.mark.parametrize(("short", "code"), [(150, 0), (0, 1)])
 def test_fail_exits_1_after_drift_only(short: int, code: int, serve: Callable[..., None]) -> None:
     serve(REFERENCE + texts(short, 150))

@@ -123,6 +123,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Model:
     fake = Model()
     monkeypatch.setattr(pb_utils.InferenceRequest, "server", fake, raising=False)
     monkeypatch.setattr(answer_metrics, "FIRST", 0.0)
+    monkeypatch.setattr(answer_metrics, "LEAST", 0.0)
     return fake
 
 
@@ -174,6 +175,15 @@ def test_a_sample_takes_a_small_share_of_the_time(sample: Any) -> None:
     assert sample._due >= time.monotonic() + took * answer_metrics.EVERY / 2
 
 
+def test_a_fast_model_gets_few_samples(sample: Any, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answer_metrics, "LEAST", 1000.0)
+    sample.offer([tokens([1])])
+    wait(lambda: sample._timer is None)
+    sample.offer([tokens(*[[1]] * 2 * answer_metrics.EVERY)])
+    assert sample._timer is None
+    assert len(model.requests) == 1
+
+
 def test_refused_requests_are_no_samples(sample: Any, model: Model) -> None:
     sample.offer([pb_utils.InferenceResponse(error=pb_utils.TritonError("no"))])
     assert sample._timer is None
@@ -184,9 +194,9 @@ def test_a_model_that_cannot_answer_is_left_alone_for_a_while(sample: Any, model
     model.error = pb_utils.TritonError("not loaded")
     sample.offer([tokens([1])])
     wait(lambda: sample._timer is None)
-    sample.offer([tokens([1])])
+    sample.offer([tokens(*[[1]] * answer_metrics.EVERY)])
     assert len(model.requests) == 1
-    assert sample._due > time.monotonic() + answer_metrics.RETRY / 2
+    assert sample._free == sample._due > time.monotonic() + answer_metrics.RETRY / 2
 
 
 @pytest.mark.parametrize("why", ["another engine counts", "no parameter", "closed"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import json
 import sys
 import threading
@@ -164,6 +165,16 @@ def test_nothing_is_lost_between_threads(monkeypatch: pytest.MonkeyPatch) -> Non
     result = closed(made)
     assert result["trb_texts_total"] == result["trb_batch_rows_count"] == 6000
     assert result["trb_batch_rows_sum"] == 24000
+
+
+def test_families_stay_when_the_model_ends() -> None:
+    """tritonserver 24.10 dies of deleted ones."""
+    made = metrics()
+    made.counter("trb_texts_total", "Texts")
+    made.close()
+    gc.collect()
+    (metric,) = pb_utils.MetricFamily.made.values()
+    assert metric.family() is not None
 
 
 def test_imports_are_those_of_the_server() -> None:

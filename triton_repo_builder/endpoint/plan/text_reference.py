@@ -30,7 +30,12 @@ def measure(
     model: OriginalModel | None,
     cases: CaseFile | None,
 ) -> Reference | None:
-    """Distributions of the file of ``--reference``, else of golden cases. Raises ``TrbError``."""
+    """Distributions of the file of ``--reference``, else of golden cases; None without metrics.
+
+    Raises ``TrbError`` if the file has no texts for this endpoint.
+    """
+    if request.options.metrics == "off":
+        return None
     source, task, file = request.source, request.task, request.options.reference
     measured = golden.Measured(source=source, task=task, settings=settings)
     if file is not None:

@@ -117,6 +117,13 @@ def test_without_a_file_the_golden_cases_are_the_reference(classifier: Path, tmp
     assert documents["m_tokenizer/1/reference.json"]["distributions"]["text_tokens"]["texts"] == 12
 
 
+def test_without_metrics_there_is_no_reference(classifier: Path, tmp_path: Path) -> None:
+    assert references(tiny.make(classifier, tmp_path, golden=True, name="m", metrics="off")) == {}
+    with pytest.raises(TrbError) as caught:
+        tiny.make(classifier, tmp_path, name="m", metrics="off", reference=texts(tmp_path, *TEXTS))
+    assert (caught.value.code, caught.value.where) == (Code.USAGE, "--reference")
+
+
 def test_embeddings_have_no_answers(tmp_path: Path) -> None:
     file = texts(tmp_path, *TEXTS)
     built = tiny.make(tiny.embedder(tmp_path / "model"), tmp_path, golden=True, name="m", reference=file)
