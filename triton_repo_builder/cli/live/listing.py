@@ -185,17 +185,17 @@ def _filled(column: Column, rows: Sequence[Row]) -> bool:
 
 def rows(windows: Iterable[tuple[str, Window]]) -> list[Row]:
     """A row for each version of an endpoint, and of each model that failed, by the name of its server."""
-    listed = []
+    listed: dict[Key, Row] = {}
     for server, window in windows:
         loaded = window.after.counters
-        for each in window.endpoints:
-            key = Key(server, each.endpoint, each.version)
-            listed.append(Row(key=key, state=LOADED, rates=each))
-        for entry in window.failed:
+        for entry in window.failed:  # of several repositories, it may list one twice
             if (entry.name, entry.version) not in loaded:
                 key = Key(server, entry.name, entry.version)
-                listed.append(Row(key=key, state=entry.state.lower(), reason=entry.reason))
-    return listed
+                listed[key] = Row(key=key, state=entry.state.lower(), reason=entry.reason)
+        for each in window.endpoints:
+            key = Key(server, each.endpoint, each.version)
+            listed[key] = Row(key=key, state=LOADED, rates=each)
+    return [*listed.values()]
 
 
 def ordered(listed: Iterable[Row], by: str, *, descending: bool) -> list[Row]:
