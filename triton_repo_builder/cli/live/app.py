@@ -201,7 +201,7 @@ class TopApp(App[None]):
             self._show()
 
     def on_broken(self, message: Broken) -> None:
-        """End; whoever started the program raises the error."""
+        """End; the command raises the error."""
         self.error = message.error
         self.exit()
 

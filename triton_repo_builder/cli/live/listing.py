@@ -156,6 +156,7 @@ COLUMNS = (
         stays=True,
     ),
     Column(name="busy", title="busy", value=_of_endpoint("busy"), show=number),
+    Column(name="cores", title="cores", value=_of_endpoint("cores"), show=number),
     Column(name="failures_per_s", title="fail/s", value=_failures, show=number, stays=True),
     Column(name="reasons", title="reasons/s", value=_reasons),
     Column(name="tokens_per_text", title="tokens/text", value=_ratio("tokens", "texts"), show=number),
@@ -169,7 +170,7 @@ TEXTS = frozenset({"server", "endpoint", "version", "state", "reasons", "labels"
 
 
 def columns(rows: Sequence[Row], servers: int) -> tuple[Column, ...]:
-    """The columns that these rows fill; that of the server if there are several."""
+    """The columns that these rows fill, and the server if there are several."""
     shown = COLUMNS if servers > 1 else COLUMNS[1:]
     return tuple(column for column in shown if column.stays or _filled(column, rows))
 
