@@ -108,6 +108,8 @@ def test_numbers_are_what_was_sent(server: serve.RunningServer) -> None:
     assert labels["rows_per_execution"] >= ROWS
     assert labels["queue_ms"] > 0
     assert 0 < labels["busy"] < 8
+    assert labels["cores"] == pytest.approx(sum(model["cores"] for model in labels["models"][1:]))
+    assert labels["cores"] <= seen["cores"]
 
 
 def test_a_model_that_is_not_ours_has_rates_and_no_texts(server: serve.RunningServer) -> None:

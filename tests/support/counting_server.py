@@ -39,6 +39,8 @@ class CountingServer:
     lines: list[str] = field(default_factory=list)
     status: dict[str, int] = field(default_factory=dict)
     """Statuses of paths that are refused."""
+    texts: dict[str, str] = field(default_factory=dict)
+    """Other answers, by path."""
     requests: list[str] = field(default_factory=list)
     ready: bool = True
     port: int = 0
@@ -76,6 +78,8 @@ class CountingServer:
         self.requests.append(path)
         if path in self.status:
             return self.status[path], json.dumps({"error": "not here"})
+        if path in self.texts:
+            return 200, self.texts[path]
         if path == "/metrics":
             return 200, "\n".join([*self._page(), *self.lines, ""])
         if path.startswith("/v2/health/"):

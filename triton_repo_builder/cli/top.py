@@ -75,6 +75,8 @@ def command(urls: tuple[str, ...], options: TopOptions) -> int:
 
     view = TopApp(servers, options.interval)
     view.run()
+    if view.error:
+        raise view.error
     return int(Exit.BUG) if view.return_code else 0  # it has printed its traceback
 
 

@@ -43,6 +43,14 @@ class Taken(Message):
         self.server, self.snapshot = server, snapshot
 
 
+class Broken(Message):
+    """An error that no snapshot reports: a bug."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+
 class Reader(threading.Thread):
     """Reads one server until the program ends."""
 
@@ -53,9 +61,12 @@ class Reader(threading.Thread):
 
     def run(self) -> None:
         """Take snapshots, one an interval."""
-        while not self.ended.is_set():
-            self._post(Taken(self._server, self._observer.take()))
-            self.ended.wait(self._interval)
+        try:
+            while not self.ended.is_set():
+                self._post(Taken(self._server, self._observer.take()))
+                self.ended.wait(self._interval)
+        except Exception as error:
+            self._post(Broken(error))
 
 
 class History:
@@ -138,6 +149,7 @@ class TopApp(App[None]):
         super().__init__()
         self._servers, self._interval = dict(servers), interval
         self._readers: list[Reader] = []
+        self.error: Exception | None = None
         self._snapshots: dict[str, Snapshot] = {}
         self.windows: dict[str, Window] = {}
         self.history = History(interval)
@@ -187,6 +199,11 @@ class TopApp(App[None]):
         self.history.add(message.server, listing.rows([(message.server, window)]))
         if not self.paused:
             self._show()
+
+    def on_broken(self, message: Broken) -> None:
+        """End; the command raises the error."""
+        self.error = message.error
+        self.exit()
 
     # --- keys
 

@@ -18,7 +18,18 @@ BAR = 24
 LABELS = 8
 BATCHES = 6
 """Batch sizes shown of a step, the most frequent ones."""
-STEP = ("step", "backend", "req/s", "mean ms", "queue ms", "infer ms", "rows/exec", "busy", "batch sizes")
+STEP = (
+    "step",
+    "backend",
+    "req/s",
+    "mean ms",
+    "queue ms",
+    "infer ms",
+    "rows/exec",
+    "busy",
+    "cores",
+    "batch sizes",
+)
 MEANS = (
     ("answer_confidence", "confidence"),
     ("embedding_norm", "length of the vector"),
@@ -98,6 +109,7 @@ def _step(step: ModelWindow) -> tuple[str, ...]:
         number(step.infer_ms),
         number(step.rows_per_execution),
         number(step.busy),
+        number(step.cores),
         _batches(step.batches),
     )
 

@@ -156,6 +156,7 @@ COLUMNS = (
         stays=True,
     ),
     Column(name="busy", title="busy", value=_of_endpoint("busy"), show=number),
+    Column(name="cores", title="cores", value=_of_endpoint("cores"), show=number),
     Column(name="failures_per_s", title="fail/s", value=_failures, show=number, stays=True),
     Column(name="reasons", title="reasons/s", value=_reasons),
     Column(name="tokens_per_text", title="tokens/text", value=_ratio("tokens", "texts"), show=number),
@@ -169,7 +170,7 @@ TEXTS = frozenset({"server", "endpoint", "version", "state", "reasons", "labels"
 
 
 def columns(rows: Sequence[Row], servers: int) -> tuple[Column, ...]:
-    """The columns that these rows fill; that of the server if there are several."""
+    """The columns that these rows fill, and the server if there are several."""
     shown = COLUMNS if servers > 1 else COLUMNS[1:]
     return tuple(column for column in shown if column.stays or _filled(column, rows))
 
@@ -185,17 +186,17 @@ def _filled(column: Column, rows: Sequence[Row]) -> bool:
 
 def rows(windows: Iterable[tuple[str, Window]]) -> list[Row]:
     """A row for each version of an endpoint, and of each model that failed, by the name of its server."""
-    listed = []
+    listed: dict[Key, Row] = {}
     for server, window in windows:
         loaded = window.after.counters
-        for each in window.endpoints:
-            key = Key(server, each.endpoint, each.version)
-            listed.append(Row(key=key, state=LOADED, rates=each))
-        for entry in window.failed:
+        for entry in window.failed:  # of several repositories, it may list one twice
             if (entry.name, entry.version) not in loaded:
                 key = Key(server, entry.name, entry.version)
-                listed.append(Row(key=key, state=entry.state.lower(), reason=entry.reason))
-    return listed
+                listed[key] = Row(key=key, state=entry.state.lower(), reason=entry.reason)
+        for each in window.endpoints:
+            key = Key(server, each.endpoint, each.version)
+            listed[key] = Row(key=key, state=LOADED, rates=each)
+    return [*listed.values()]
 
 
 def ordered(listed: Iterable[Row], by: str, *, descending: bool) -> list[Row]:

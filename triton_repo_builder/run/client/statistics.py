@@ -136,9 +136,8 @@ def parse(document: Mapping[str, Any]) -> ModelCounters:
 
 def by_version(document: Mapping[str, Any]) -> dict[tuple[str, str], Counters]:
     """Counters of each model and version, of the answer. Raises one of ``files.DAMAGED``."""
-    return {
-        (entry["name"], str(entry["version"])): _counters(entry) for entry in document.get("model_stats", ())
-    }
+    entries = document.get("model_stats", ())
+    return {(str(entry["name"]), str(entry.get("version", ""))): _counters(entry) for entry in entries}
 
 
 def _counters(entry: Mapping[str, Any]) -> Counters:

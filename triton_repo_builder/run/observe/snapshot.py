@@ -14,7 +14,7 @@ from triton_repo_builder.run.client import HttpClient, IndexEntry, NoAnswer, Req
 from triton_repo_builder.run.client.statistics import Counters
 from triton_repo_builder.run.client.values import understood
 from triton_repo_builder.run.observe.exposition import Page, Sample, read
-from triton_repo_builder.run.serve.processes import cpu
+from triton_repo_builder.run.serve.processes import cpu, proc, stubs
 
 TIMEOUT = 5.0
 """Seconds for each request."""
@@ -62,6 +62,8 @@ class Snapshot:
     """The server's process, if it runs on this machine and this user may see it."""
     cpu_seconds: float | None = None
     """CPU time of that process and all below it."""
+    model_seconds: Mapping[ModelVersion, float] = field(default_factory=dict)
+    """CPU time of the models that have processes of their own."""
     memory_bytes: int | None = None
     page: Page = field(default_factory=Page, compare=False)
     """The samples by their name."""
@@ -123,6 +125,7 @@ class Observer:
         self._configs_at = 0.0
         self._counters: Mapping[ModelVersion, Counters] = {}
         self._pid: int | None = None
+        self._owners: dict[int, ModelVersion] = {}
         self._memory: int | None = None
         self._memory_at = -math.inf
 
@@ -146,7 +149,7 @@ class Observer:
         samples, metrics_problem = self._metrics({name for name, _ in counters})
         page = Page(samples)
         counters = counters or from_page(page)
-        seconds, memory = self._usage()
+        stats = self._processes()
         return Snapshot(
             at=at,
             urls=self.urls,
@@ -159,8 +162,9 @@ class Observer:
             samples=tuple(samples),
             metrics_problem=metrics_problem,
             pid=self._pid,
-            cpu_seconds=seconds,
-            memory_bytes=memory,
+            cpu_seconds=sum(map(cpu.seconds, stats.values())) if stats else None,
+            model_seconds=self._of_models(stats),
+            memory_bytes=self._memory,
             page=page,
         )
 
@@ -211,17 +215,28 @@ class Observer:
                     continue
         return self._configs
 
-    def _usage(self) -> tuple[float | None, int | None]:
-        """CPU seconds and bytes of the server's process tree, if it runs on this machine."""
-        seconds = cpu.tree_seconds(self._pid) if self._pid else None
-        if seconds is None:
+    def _processes(self) -> Mapping[int, list[str]]:
+        """The server's process and all below it, with their /proc/PID/stat, if it runs on this machine."""
+        stats = cpu.tree(self._pid) if self._pid else {}
+        if not stats:
             self._pid = cpu.server_process(self.urls.http)
-            seconds = cpu.tree_seconds(self._pid) if self._pid else None
+            stats = cpu.tree(self._pid) if self._pid else {}
             self._memory_at = -math.inf
         if time.monotonic() - self._memory_at > MEMORY_AGE:
             self._memory = cpu.tree_bytes(self._pid) if self._pid else None
             self._memory_at = time.monotonic()
-        return seconds, self._memory
+        return stats
+
+    def _of_models(self, stats: Mapping[int, list[str]]) -> dict[ModelVersion, float]:
+        """CPU seconds of the Python processes, which the embedded engine also runs ONNX models in."""
+        self._owners = {pid: owner for pid, owner in self._owners.items() if pid in stats}
+        sums: dict[ModelVersion, float] = {}
+        for pid, stat in stats.items():
+            owner = self._owners.get(pid) or stubs.model_of(proc.arguments(pid))
+            if owner:
+                self._owners[pid] = owner
+                sums[owner] = sums.get(owner, 0.0) + cpu.seconds(stat)
+        return sums
 
 
 def from_page(page: Page) -> dict[ModelVersion, Counters]:

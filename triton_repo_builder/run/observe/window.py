@@ -19,7 +19,7 @@ from triton_repo_builder.run.observe.snapshot import ModelVersion, Snapshot
 SUMMARY = "nv_inference_request_summary_us"
 """Percentiles of the last minute, of a server with ``--metrics-config=summary_latencies=true``."""
 COUNTED = {"ensemble": 2}
-"""How often tritonserver counts a failed request: that of an ensemble when it answers, and when it ends
+"""How often tritonserver counts a failed request: an ensemble counts it when it answers, and when it ends
 (core: ``FinishEnsemble`` in ensemble_scheduler.cc; observed on 24.10, the same in 26.06)."""
 
 
@@ -42,6 +42,8 @@ class ModelWindow:
     infer_ms: float | None
     busy: float | None
     """Executions that ran at the same time, on average."""
+    cores: float | None = None
+    """CPU cores in use by its processes, if it has any of its own."""
     pending: float | None
     """Requests that wait for an execution at this moment."""
     failures: Mapping[str, float]
@@ -100,6 +102,12 @@ class EndpointWindow:
         """Executions of its steps that ran at the same time, on average."""
         values = [step.busy for step in self.steps if step.busy is not None]
         return sum(values) if values else None
+
+    @property
+    def cores(self) -> float | None:
+        """CPU cores in use by its steps, if each has processes of its own."""
+        values = [step.cores for step in self.steps if step.cores is not None]
+        return sum(values) if values and len(values) == len(self.steps) else None
 
     @property
     def pending(self) -> float | None:
@@ -169,9 +177,8 @@ def between(before: Snapshot, after: Snapshot) -> Window:
     """The rates of a server between two of its snapshots."""
     answered = before.answers and after.answers and after.at > before.at
     seconds = after.at - before.at if answered else None
-    cores = None
-    if seconds and before.pid == after.pid and None not in (before.cpu_seconds, after.cpu_seconds):
-        cores = max(0.0, (after.cpu_seconds or 0.0) - (before.cpu_seconds or 0.0)) / seconds
+    same = seconds is not None and before.pid == after.pid
+    cores = _cores(before.cpu_seconds, after.cpu_seconds, seconds or 0.0) if same else None
     return Window(
         before=before,
         after=after,
@@ -222,6 +229,7 @@ def _model(before: Snapshot, after: Snapshot, key: ModelVersion, shared_with: tu
         queue_ms=_mean(counted, "queue"),
         infer_ms=_mean(counted, "compute_infer"),
         busy=counted.computing / 1e9 / seconds if after.counters[key].batches else None,
+        cores=_cores(before.model_seconds.get(key), after.model_seconds.get(key), seconds),
         pending=after.page.total("nv_inference_pending_request_count", model=model, version=version),
         failures=_failures(metrics, counted, seconds * COUNTED.get(backend, 1)),
         batches=counted.batches,
@@ -237,6 +245,11 @@ def _counted(old: Counters, new: Counters) -> Counters:
     """Growth of a version's counters; all of the new ones if it was loaded anew in between."""
     anew = new.requests < old.requests or new.executions < old.executions
     return grown(Counters() if anew else old, new)
+
+
+def _cores(before: float | None, after: float | None, seconds: float) -> float | None:
+    """Cores in use, of two readings of CPU time; None if a process ended in between."""
+    return None if before is None or after is None or after < before else (after - before) / seconds
 
 
 def _mean(counted: Counters, phase: str) -> float | None:

@@ -19,6 +19,7 @@ from textual.widgets import DataTable, Input, Sparkline, Static
 from tests.support.counting_server import CountingServer, running, text_endpoint
 from triton_repo_builder.cli.live.app import BLOCKS, History, TopApp, sparkline
 from triton_repo_builder.cli.live.listing import Key, Row
+from triton_repo_builder.run.observe.snapshot import Observer
 
 INTERVAL = 0.2
 PATIENCE = 30.0
@@ -246,6 +247,17 @@ def test_the_cursor_stays_on_its_endpoint_while_rows_move(server: CountingServer
 
     with load(requests(server, alpha=2)):
         view(server, steps=steps)
+
+
+def test_a_bug_in_a_thread_ends_the_program(server: CountingServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: Observer) -> None:
+        raise KeyError("bug")
+
+    async def steps(app: TopApp, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: app.error is not None)
+
+    monkeypatch.setattr(Observer, "take", fail)
+    view(server, steps=steps)
 
 
 def test_q_quits(server: CountingServer) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.support.counting_server import CountingServer, running, text_endpoint
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.run.client import HttpClient, Urls
-from triton_repo_builder.run.observe import snapshot
+from triton_repo_builder.run.observe import snapshot, window
 from triton_repo_builder.run.observe.snapshot import AWAY, NO_TRITON, NOT_READY, READY, Observer, take
 
 
@@ -120,6 +120,26 @@ def test_the_metrics_page_of_another_server_is_not_used(server: CountingServer) 
         seen = take(replace(server.urls, metrics=other.urls.metrics))
     assert "another server" in seen.metrics_problem
     assert seen.samples == ()
+
+
+@pytest.mark.parametrize(
+    "path", ["/v2", "/v2/models/stats", "/v2/repository/index", "/v2/models/bert/config", "/metrics"]
+)
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "null", "[]", "{}", "[5]", '{"model_stats": 5}', '{"model_stats": [{"name": 5}]}'),
+        '{"model_stats": [{"name": "a", "batch_stats": [{}]}]}',
+        '[{"name": 5}]',
+        '{"ensemble_scheduling": {"step": [{"model_name": 5, "model_version": "x"}]}}',
+        'nv_inference_request_success{model="a"} NaN',
+        'nv_inference_request_success{model="a",version="1"} +Inf',
+    ],
+)
+def test_an_answer_of_another_shape_is_no_traceback(server: CountingServer, path: str, text: str) -> None:
+    server.texts[path] = text
+    observer = Observer(server.urls)
+    window.between(observer.take(), observer.take())
 
 
 def test_configurations_are_read_again_only_if_a_model_was_loaded_anew(

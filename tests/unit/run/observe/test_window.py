@@ -218,6 +218,21 @@ def test_cpu_time_of_another_process_is_not_compared(watched: Watched) -> None:
     assert between(before, replace(before, at=3.0, state=AWAY)).cores is None
 
 
+def test_cores_of_an_endpoint_whose_steps_all_have_processes(watched: Watched) -> None:
+    before = watched.observer.take()
+    steps = {("bert_tokenizer", "1"): 1.0, ("bert_model", "1"): 5.0}
+    after = replace(before, at=before.at + 2, model_seconds={key: value + 3 for key, value in steps.items()})
+    (endpoint,) = between(replace(before, model_seconds=steps), after).endpoints
+    assert endpoint.cores == 3.0
+    assert [model.cores for model in endpoint.models] == [None, 1.5, 1.5]
+    some = {("bert_tokenizer", "1"): 1.0}
+    (endpoint,) = between(replace(before, model_seconds=some), after).endpoints
+    assert endpoint.cores is None
+    fell = replace(after, model_seconds=dict.fromkeys(steps, 0.0))
+    (endpoint,) = between(replace(before, model_seconds=steps), fell).endpoints
+    assert endpoint.cores is None
+
+
 def test_models_that_failed_to_load_are_named(watched: Watched) -> None:
     broken = watched.server.add("broken")
     broken.state, broken.reason = "UNAVAILABLE", "Internal: no such file"

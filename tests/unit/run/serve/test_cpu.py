@@ -6,7 +6,7 @@ import os
 import socket
 from pathlib import Path
 
-from triton_repo_builder.run.serve.processes import cpu
+from triton_repo_builder.run.serve.processes import cpu, stubs
 
 
 def put_process(proc: Path, pid: int, parent: int, ticks: tuple[int, int, int, int]) -> None:
@@ -26,6 +26,13 @@ def test_cpu_is_that_of_a_process_and_all_below_it(tmp_path: Path) -> None:
     assert cpu.tree_seconds(10, tmp_path) == 7.5
     assert cpu.tree_seconds(99, tmp_path) is None
     assert (cpu.tree_seconds(os.getpid()) or 0) > 0
+
+
+def test_a_stub_names_its_model_and_version() -> None:
+    argv = ["/b/triton_python_backend_stub", "/r/bert_model/2/model.onnx", *["x"] * 6, "bert_model_0_1"]
+    assert stubs.model_of(argv) == ("bert_model", "2")
+    assert stubs.model_of(["/bin/sh", *argv[1:]]) is None
+    assert stubs.model_of([]) is None
 
 
 def test_the_share_of_the_machine() -> None:

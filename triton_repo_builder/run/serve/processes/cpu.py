@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,9 +38,13 @@ def tree(pid: int, proc: Path = PROC) -> dict[int, list[str]]:
 def tree_seconds(pid: int, proc: Path = PROC) -> float | None:
     """Seconds of CPU of a process and all its descendants, ended ones included; None if it is gone."""
     stats = tree(pid, proc)
+    return sum(map(seconds, stats.values())) if stats else None
+
+
+def seconds(stat: Sequence[str]) -> float:
+    """Seconds of CPU of a process and its ended children, of its /proc/PID/stat."""
     # Fields 14 to 17: user, system, and the same of ended children.
-    ticks = sum(int(value) for stat in stats.values() for value in stat[11:15])
-    return ticks / os.sysconf("SC_CLK_TCK") if stats else None
+    return sum(map(int, stat[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def tree_bytes(pid: int, proc: Path = PROC) -> int | None:
