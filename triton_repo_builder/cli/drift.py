@@ -15,6 +15,8 @@ from triton_repo_builder.cli import console, declared
 from triton_repo_builder.cli.options import Server, addresses
 
 if TYPE_CHECKING:
+    from rich.text import Text as Styled
+
     from triton_repo_builder.repository import Repository
     from triton_repo_builder.run.observe.drift import Comparison
     from triton_repo_builder.run.observe.exposition import Page
@@ -240,7 +242,7 @@ def _as_json(comparison: Comparison, endpoints: Sequence[str]) -> dict[str, Any]
 
 
 def _print(comparisons: Sequence[Comparison], endpoints: Endpoints) -> None:
-    rows = [
+    rows: list[tuple[str | Styled, ...]] = [
         (
             ", ".join(endpoints.get((each.model, each.version), ())),
             each.model,
