@@ -124,6 +124,17 @@ def test_without_metrics_there_is_no_reference(classifier: Path, tmp_path: Path)
     assert (caught.value.code, caught.value.where) == (Code.USAGE, "--reference")
 
 
+def test_tokenizers_are_shared_by_endpoints_with_the_same_reference(classifier: Path, tmp_path: Path) -> None:
+    shared = {"golden": True, "share_tokenizer": True}
+    one, two, other = (
+        references(tiny.make(classifier, tmp_path, name=name, **shared, **more))
+        for name, more in (("a", {}), ("b", {}), ("c", {"reference": texts(tmp_path, *TEXTS)}))
+    )
+    assert list(one) == list(two) != list(other)
+    for document in (*one.values(), *other.values()):
+        assert set(document["distributions"]) == {"text_tokens", "unknown_tokens"}, "whose answers?"
+
+
 def test_embeddings_have_no_answers(tmp_path: Path) -> None:
     file = texts(tmp_path, *TEXTS)
     built = tiny.make(tiny.embedder(tmp_path / "model"), tmp_path, golden=True, name="m", reference=file)
