@@ -1,7 +1,7 @@
 """Runs inside tritonserver: AUDIO, a sound file as bytes → the samples that the model takes.
 
-Copied byte for byte to ``<model>/1/model.py``, with ``audio_samples.py`` and ``preprocess.json`` beside it.
-Needs numpy, and libsndfile in ``vendor/``.
+Copied byte for byte to ``<model>/1/model.py``, with ``audio_samples.py``, ``spans.py`` and
+``preprocess.json`` beside it. Needs numpy, and libsndfile in ``vendor/``.
 """
 
 import importlib
@@ -26,12 +26,20 @@ class TritonPythonModel:
         self.dtype = pb_utils.triton_string_to_numpy(output["data_type"])
         sys.path.append(str(HERE))
         module: Any = importlib.import_module("audio_samples")
+        self.steps = importlib.import_module("spans").Steps(args)
         settings = json.loads((HERE / "preprocess.json").read_text(encoding="utf-8"))
         self.samples = module.Samples(settings, HERE / "vendor" / "libsndfile_x86_64.so")
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answer every request; one with a file that cannot be read fails alone."""
-        return [self.respond(request) for request in requests]
+        end = self.steps.begin(requests)
+        responses = [self.respond(request) for request in requests]
+        end("decode")
+        return responses
+
+    def finalize(self) -> None:
+        """Send the spans that wait."""
+        self.steps.close()
 
     def respond(self, request: Any) -> Any:
         """The samples of one request's files, [rows, samples]."""

@@ -2,9 +2,9 @@
 
 ``image_size`` and ``trb_texts``, a second input as it is, are given if config.pbtxt has these outputs.
 
-Copied byte for byte to ``<model>/1/model.py``, with ``image_pixels.py`` and ``preprocess.json`` beside it.
-Needs numpy and Pillow, which lies in ``vendor/cp310`` and the like: one folder per Python, for Pillow's
-shared libraries are made for one.
+Copied byte for byte to ``<model>/1/model.py``, with ``image_pixels.py``, ``spans.py`` and
+``preprocess.json`` beside it. Needs numpy and Pillow, which lies in ``vendor/cp310`` and the like: one
+folder per Python, for Pillow's shared libraries are made for one.
 """
 
 import importlib
@@ -35,10 +35,18 @@ class TritonPythonModel:
         self.dtype = pb_utils.triton_string_to_numpy(output["data_type"])
         self.batched = config.get("max_batch_size", 0) > 0
         self.pixels = load(HERE)
+        self.steps = importlib.import_module("spans").Steps(args)
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answer every request; one with an image that cannot be read fails alone."""
-        return [self.respond(request) for request in requests]
+        end = self.steps.begin(requests)
+        responses = [self.respond(request) for request in requests]
+        end("decode")
+        return responses
+
+    def finalize(self) -> None:
+        """Send the spans that wait."""
+        self.steps.close()
 
     def respond(self, request: Any) -> Any:
         """The pixels of one request's images, [rows, ...]."""

@@ -3,7 +3,7 @@
 Copied byte for byte to ``<model>/1/model.py``; the task's own part, ``answer.py`` beside it, has a class
 ``Answer`` whose ``answer(row)`` gives each output of one row. The inputs' last axes may be longer than the
 row needs (the longest row of a batch decides), so ``answer`` relies on ``trb_spans`` or ``trb_tokens``.
-Needs only numpy.
+Needs only numpy, and ``spans.py`` there.
 """
 
 import importlib.util
@@ -33,16 +33,19 @@ class TritonPythonModel:
             )
             for output in config["output"]
         ]
-        spec = importlib.util.spec_from_file_location("trb_answer", HERE / "answer.py")
-        if spec is None or spec.loader is None:
-            raise FileNotFoundError(f"no answer.py in {HERE}")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        self.task = module.Answer(parameters, HERE)
+        self.task = beside("answer").Answer(parameters, HERE)
+        self.steps = beside("spans").Steps(args)
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answer every request; one that cannot be answered fails alone."""
-        return [self.respond(request) for request in requests]
+        end = self.steps.begin(requests)
+        responses = [self.respond(request) for request in requests]
+        end("answer")
+        return responses
+
+    def finalize(self) -> None:
+        """Send the spans that wait."""
+        self.steps.close()
 
     def respond(self, request: Any) -> Any:
         """All rows of one request; an output of variable size is as long as the row that needs most."""
@@ -62,6 +65,16 @@ class TritonPythonModel:
             for name, dtype, dims in self.outputs
         ]
         return pb_utils.InferenceResponse(output_tensors=outputs)
+
+
+def beside(name: str) -> Any:
+    """The module of that name in this folder."""
+    spec = importlib.util.spec_from_file_location(f"trb_{name}", HERE / f"{name}.py")
+    if spec is None or spec.loader is None:
+        raise FileNotFoundError(f"no {name}.py in {HERE}")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def stacked(rows: list[Any], dtype: Any, dims: list[int]) -> Any:

@@ -25,8 +25,8 @@ pair of texts, or a text and its labels), the outputs and their types, and the p
 
 A row of a request is encoded to one chunk or more: one for each label, or for each piece of a long text.
 
-Needs only numpy, ``tokenizers``, which is in ``vendor/`` beside this file, ``long_texts.py`` there and, for a
-cache, ``token_cache.py``.
+Needs only numpy, ``tokenizers``, which is in ``vendor/`` beside this file, ``long_texts.py`` and ``spans.py``
+there and, for a cache, ``token_cache.py``.
 """
 
 import importlib.util
@@ -144,19 +144,29 @@ class TritonPythonModel:
             if most
             else self.encode
         )
+        self.steps = beside("spans").Steps(args)
         # Only the tokens of such a tokenizer show where a word begins (as transformers decides it).
         self.marks_subwords = bool(getattr(self.tokenizer.model, "continuing_subword_prefix", None))
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answer every request; one that cannot be read fails alone."""
+        end = self.steps.begin(requests)
         items = [self.parse_request(request) for request in requests]
-        encodings = iter(self.encodings([text for item in items for row in item.rows for text in row]))
+        texts = [text for item in items for row in item.rows for text in row]
+        encodings = iter(self.encodings(texts))
         for item in items:
             self.collect_chunks(item, encodings)
+        end("tokenize", texts=len(texts))
         width = 0
         if self.pad_together:
             width = max((self.width(item.chunks) for item in items if item.error is None), default=0)
-        return [self.build_response(item, width) for item in items]
+        responses = [self.build_response(item, width) for item in items]
+        end("write")
+        return responses
+
+    def finalize(self) -> None:
+        """Send the spans that wait."""
+        self.steps.close()
 
     def parse_request(self, request: Any) -> Item:
         """The texts of a request, or its error."""

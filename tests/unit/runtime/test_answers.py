@@ -29,6 +29,7 @@ ANSWERS = sorted(path.name for path in resources.runtime("answers").glob("*.py")
 def load(folder: Path, module: str, outputs: tuple[TensorPlan, ...], **parameters: str) -> Any:
     """The model whose files lie in ``folder`` as in a repository."""
     shutil.copyfile(resources.runtime("postprocess.py"), folder / "model.py")
+    shutil.copyfile(resources.runtime("spans.py"), folder / "spans.py")
     shutil.copyfile(resources.runtime(f"answers/{module}"), folder / "answer.py")
     spec = util.spec_from_file_location("postprocess_model", folder / "model.py")
     assert spec is not None

@@ -50,7 +50,9 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A loaded model whose files lie as in a repository; its changes of sys.path are undone."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.delitem(sys.modules, "image_pixels", raising=False)
-    for name, target in (("image.py", "model.py"), ("image_pixels.py", "image_pixels.py")):
+    monkeypatch.delitem(sys.modules, "spans", raising=False)
+    names = {"image.py": "model.py", "image_pixels.py": "image_pixels.py", "spans.py": "spans.py"}
+    for name, target in names.items():
         shutil.copyfile(resources.runtime(name), tmp_path / target)
     (tmp_path / "preprocess.json").write_text(json.dumps(SETTINGS))
     spec = util.spec_from_file_location("image_model", tmp_path / "model.py")
@@ -63,6 +65,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     made.initialize({"model_config": json.dumps(config)})
     yield made
     sys.modules.pop("image_pixels", None)
+    sys.modules.pop("spans", None)
 
 
 def request(*files: bytes) -> Any:
@@ -200,7 +203,7 @@ def test_images_that_would_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> N
         pixels(tiny_images.file(30, 10))  # an error of Pillow's
 
 
-@pytest.mark.parametrize("name", ["image.py", "image_pixels.py"])
+@pytest.mark.parametrize("name", ["image.py", "image_pixels.py", "spans.py"])
 def test_it_needs_nothing_that_the_server_lacks(name: str) -> None:
     tree = ast.parse(resources.runtime(name).read_text(), feature_version=(3, 10))
     imported = set()

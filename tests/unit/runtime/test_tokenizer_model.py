@@ -33,7 +33,8 @@ def model(
 ) -> Any:
     """A loaded model whose file and tokenizer lie in ``folder`` as in a repository."""
     shutil.copyfile(SOURCE, folder / "model.py")
-    shutil.copyfile(resources.runtime("long_texts.py"), folder / "long_texts.py")
+    for name in ("long_texts.py", "spans.py"):
+        shutil.copyfile(resources.runtime(name), folder / name)
     tiny.tokenizer(folder / "tokenizer.json", special=special)
     spec = util.spec_from_file_location("tokenizer_model", folder / "model.py")
     assert spec is not None

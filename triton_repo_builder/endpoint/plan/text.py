@@ -182,6 +182,7 @@ def plan(request: PlanRequest, prepared: TextEncoding, recording: Recording | No
         files=(
             File(path=f"{root}/model.py", content=resources.runtime("tokenizer.py").read_bytes()),
             *_runtime(root, "long_texts.py"),
+            *_runtime(root, "spans.py"),
             *(_runtime(root, "token_cache.py") if tokens.cache else ()),
             _tokenizer_file(f"{root}/tokenizer.json", spec),
             File(path=f"{request.name}/{options.version}/.gitkeep", content=PLACEHOLDER),

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import orjson
 
@@ -47,6 +48,8 @@ class Access:
     """Seconds until the client had taken the answer."""
     held: int = 0
     """Bytes of its body."""
+    span: Any = None
+    """The request's ``tracing.Span``, if it is traced."""
     entered: bool = False
     """Whether it counts as a request under way (``Admission``)."""
 
