@@ -235,16 +235,21 @@ class Metric:
     def increment(self, value: float) -> None:
         if self.family() is None:
             raise TritonModelException("the corresponding 'MetricFamily' has been deleted")
+        if value < 0:
+            raise TritonModelException("TRITONSERVER_METRIC_KIND_COUNTER can only be incremented")
         self.total += value
+
+    def set(self, value: float) -> None:
+        self.total = value
 
 
 class MetricFamily:
-    """Metrics of one name; tests read ``made``, and set ``enabled`` to what --allow-metrics says."""
+    """Metrics of one name; tests read ``page``, and set ``enabled`` to what --allow-metrics says."""
 
     COUNTER = 0
     GAUGE = 1
     enabled: ClassVar = True
-    made: ClassVar[dict[tuple[str, str], Metric]] = {}
+    made: ClassVar[dict[tuple[str, tuple[tuple[str, str], ...]], Metric]] = {}
 
     def __init__(self, name: str, description: str, kind: int) -> None:
         if not self.enabled:
@@ -252,4 +257,16 @@ class MetricFamily:
         self.name = name
 
     def Metric(self, labels: Mapping[str, str]) -> Metric:
-        return self.made.setdefault((self.name, labels["model"]), Metric(self))
+        metric = self.made.setdefault((self.name, tuple(sorted(labels.items()))), Metric(self))
+        metric.family = weakref.ref(self)  # as the server counts the families of one name
+        return metric
+
+    @classmethod
+    def page(cls, **common: str) -> dict[str, float]:
+        """The values by series, as ``name{label="value"}``; without the labels that all have in common."""
+        values = {}
+        for (name, labels), metric in cls.made.items():
+            assert common.items() <= dict(labels).items()
+            rest = ",".join(f'{key}="{value}"' for key, value in labels if key not in common)
+            values[f"{name}{{{rest}}}" if rest else name] = metric.total
+        return values

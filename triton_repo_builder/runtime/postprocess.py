@@ -3,12 +3,14 @@
 Copied byte for byte to ``<model>/1/model.py``; the task's own part, ``answer.py`` beside it, has a class
 ``Answer`` whose ``answer(row)`` gives each output of one row. The inputs' last axes may be longer than the
 row needs (the longest row of a batch decides), so ``answer`` relies on ``trb_spans`` or ``trb_tokens``.
-Needs only numpy, and ``spans.py`` there.
+Numbers for the metrics page: ``metrics.py`` beside it, and ``watch(metrics)`` of the task's part, which gives
+a function of the answers to one request. Needs only numpy, and ``spans.py`` there.
 """
 
 import importlib.util
 import json
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -33,18 +35,26 @@ class TritonPythonModel:
             )
             for output in config["output"]
         ]
-        self.task = beside("answer").Answer(parameters, HERE)
+        module = beside("answer")
+        self.task = module.Answer(parameters, HERE)
+        self.metrics = beside("metrics").Metrics(args)
+        self.rows, self.phase = self.metrics.rows(), self.metrics.phase("answer")
         self.steps = beside("spans").Steps(args)
+        self.watch = module.watch(self.metrics) if hasattr(module, "watch") else None
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answer every request; one that cannot be answered fails alone."""
-        end = self.steps.begin(requests)
+        start, self.answered, end = perf_counter(), 0, self.steps.begin(requests)
         responses = [self.respond(request) for request in requests]
         end("answer")
+        self.phase(perf_counter() - start)
+        if self.answered:
+            self.rows(self.answered)
         return responses
 
     def finalize(self) -> None:
-        """Send the spans that wait."""
+        """Deliver the last numbers and spans."""
+        self.metrics.close()
         self.steps.close()
 
     def respond(self, request: Any) -> Any:
@@ -60,6 +70,9 @@ class TritonPythonModel:
             return pb_utils.InferenceResponse(
                 error=pb_utils.TritonError(str(error), pb_utils.TritonError.INVALID_ARG)
             )
+        self.answered += count
+        if self.watch is not None:
+            self.watch(rows)
         outputs = [
             pb_utils.Tensor(name, stacked([row[name] for row in rows], dtype, dims))
             for name, dtype, dims in self.outputs

@@ -50,10 +50,8 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A loaded model whose files lie as in a repository; its changes of sys.path are undone."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.delitem(sys.modules, "image_pixels", raising=False)
-    monkeypatch.delitem(sys.modules, "spans", raising=False)
-    names = {"image.py": "model.py", "image_pixels.py": "image_pixels.py", "spans.py": "spans.py"}
-    for name, target in names.items():
-        shutil.copyfile(resources.runtime(name), tmp_path / target)
+    for name in ("image.py", "image_pixels.py", "metrics.py", "spans.py"):
+        shutil.copyfile(resources.runtime(name), tmp_path / name.replace("image.py", "model.py"))
     (tmp_path / "preprocess.json").write_text(json.dumps(SETTINGS))
     spec = util.spec_from_file_location("image_model", tmp_path / "model.py")
     assert spec is not None
@@ -62,10 +60,12 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     spec.loader.exec_module(module)
     made = module.TritonPythonModel()
     config = {"max_batch_size": 8, "output": [{"name": "pixel_values", "data_type": "TYPE_FP16"}]}
-    made.initialize({"model_config": json.dumps(config)})
+    pb_utils.MetricFamily.made.clear()
+    made.initialize(
+        {"model_config": json.dumps(config), "model_name": "vit_preprocess", "model_version": "1"}
+    )
     yield made
     sys.modules.pop("image_pixels", None)
-    sys.modules.pop("spans", None)
 
 
 def request(*files: bytes) -> Any:
@@ -88,6 +88,18 @@ def test_requests_are_answered_apart(model: Any) -> None:
         "image 1 of input 'IMAGE' is not a JPEG, PNG, WEBP, GIF, BMP file: not recognised"
     )
     assert answers[3].error().message() == "input 'IMAGE' has no image"
+
+
+def test_files_are_counted(model: Any) -> None:
+    good = tiny_images.file(seed=1)
+    model.execute([request(good, good), request(good, b"text"), request(), request(b"")])
+    model.execute([request(good)])
+    model.finalize()
+    page = pb_utils.MetricFamily.page(model="vit_preprocess", version="1")
+    assert page["trb_files_total"] == page["trb_batch_rows_sum"] == 3
+    assert page["trb_batch_rows_count"] == page['trb_phase_seconds_count{phase="decode"}'] == 2
+    assert page['trb_refused_files_total{reason="unreadable"}'] == 1
+    assert page['trb_refused_files_total{reason="empty"}'] == 2
 
 
 def test_a_missing_pillow_is_named(model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

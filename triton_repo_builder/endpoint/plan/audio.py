@@ -76,7 +76,7 @@ def plan(request: PlanRequest, prepared: AudioSpec, recording: Recording | None)
     if options.warmup:
         data = next(iter(golden.sounds().values()))
         warm = [File(path=f"{preprocess}/warmup/{SAMPLE}", content=struct.pack("<I", len(data)) + data)]
-    code = {"model.py": "audio.py", "audio_samples.py": "audio_samples.py", "spans.py": "spans.py"}
+    code = {"model.py": "audio.py", "audio_samples.py": "audio_samples.py"}
     return EndpointPlan(
         repository=repository,
         settings=settings,

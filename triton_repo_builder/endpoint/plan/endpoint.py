@@ -95,7 +95,6 @@ def postprocess_files(task: TaskPlan, name: str, version: int) -> tuple[File, ..
     root, code = f"{name}_postprocess/{version}", resources.runtime
     return (
         File(path=f"{root}/model.py", content=code("postprocess.py").read_bytes()),
-        File(path=f"{root}/spans.py", content=code("spans.py").read_bytes()),
         File(path=f"{root}/answer.py", content=code(f"answers/{task.post.module}").read_bytes()),
         *(File(path=f"{root}/{file}", content=content) for file, content in task.post.files().items()),
     )

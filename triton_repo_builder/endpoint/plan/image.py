@@ -139,11 +139,7 @@ def preprocess_files(request: PlanRequest, prepared: Preprocessing, preprocess: 
     """The files of the preprocessing model of that name."""
     root = f"{preprocess}/{request.options.version}"
     served = prepared.spec.settings(prepared.layout)
-    modules = [
-        "image_pixels.py",
-        "spans.py",
-        *(module for setting, module in ALSO.items() if setting in served),
-    ]
+    modules = ["image_pixels.py", *(module for setting, module in ALSO.items() if setting in served)]
     files = [
         File(path=f"{root}/model.py", content=resources.runtime("image.py").read_bytes()),
         *(

@@ -164,6 +164,7 @@ def plan(request: PlanRequest, prepared: TextEncoding, recording: Recording | No
         max_text_bytes=options.max_text_bytes or 0,
         most_tokens=memory.most_tokens,
         cache=options.tokenizer_cache or 0,
+        unknown_id=spec.unknown_id,
         vocabulary=text_limits.unknown_tokens(source, spec)[0],
     )
     # Without cases nothing shows that the model can run the sample, and a failing warm-up may end the server.
@@ -182,7 +183,6 @@ def plan(request: PlanRequest, prepared: TextEncoding, recording: Recording | No
         files=(
             File(path=f"{root}/model.py", content=resources.runtime("tokenizer.py").read_bytes()),
             *_runtime(root, "long_texts.py"),
-            *_runtime(root, "spans.py"),
             *(_runtime(root, "token_cache.py") if tokens.cache else ()),
             _tokenizer_file(f"{root}/tokenizer.json", spec),
             File(path=f"{request.name}/{options.version}/.gitkeep", content=PLACEHOLDER),

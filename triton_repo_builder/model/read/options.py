@@ -392,6 +392,14 @@ class BuildOptions:
     response_cache: bool = option(
         False, Switch(), Topic.SERVER, "Let the server cache the endpoint's answers.", rare=True
     )
+    metrics: str = option(
+        "on",
+        Choice(("on", "off")),
+        Topic.SERVER,
+        "Count texts, tokens and answers on the server's metrics page (docs/metrics.md).",
+        default="on",
+        rare=True,
+    )
     warmup: bool = option(
         True, Switch("no-warmup"), Topic.SERVER, "Run one request while loading.", default="warmup", rare=True
     )

@@ -15,9 +15,9 @@ from typing import Any
 from triton_repo_builder.run.client.http import DOCUMENT, HttpClient
 from triton_repo_builder.run.client.values import RequestFailed, understood
 
-TOKEN_CACHE = ("trb_tokenizer_cache_hits", "trb_tokenizer_cache_misses")
-"""Counters of ``runtime/token_cache.py``."""
-TOKENS = re.compile(rf'^({"|".join(TOKEN_CACHE)}){{model="([^"]*)"}} ([0-9.e+]+)$', re.MULTILINE)
+TOKEN_CACHE = ("trb_token_cache_hits_total", "trb_token_cache_misses_total")
+"""Counters of the tokenizer model, for ``runtime/token_cache.py``."""
+TOKENS = re.compile(rf'^({"|".join(TOKEN_CACHE)}){{model="([^"]*)"[^}}]*}} ([0-9.e+]+)$', re.MULTILINE)
 PHASES = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit")
 GPU = re.compile(r'^nv_gpu_utilization\{[^}]*gpu_uuid="([^"]+)"[^}]*\}\s+(\S+)', re.MULTILINE)
 
