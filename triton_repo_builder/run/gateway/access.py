@@ -109,7 +109,9 @@ class Log:
             "trace": call.metadata[0][1].split("-")[1] if call and call.metadata else "",
         }
         if self.format == "json":
-            _write(orjson.dumps({"time": _now(), **fields}).decode())
+            level = "error" if access.status >= 500 else "info"
+            about = {"time": _now(), "level": level, "message": f"{access.path} {access.status}"}
+            _write(orjson.dumps({**about, **fields}).decode())
         else:
             said = " ".join(f"{name}={value}" for name, value in fields.items() if value)
             _write(f"{_now()} {said}")

@@ -190,10 +190,13 @@ def _text(line: str) -> str:
     try:
         fields = json.loads(line)
         message, letter = fields["message"], fields["level"][0].upper()
-        if "source" not in fields:
+        if "route" in fields:  # a request to the gateway
+            return ""
+        if "source" not in fields and letter != "W":
             return str(message)
         clock = time.strftime("%m%d %H:%M:%S", time.gmtime())
-        return f"{letter}{clock}.000000 {fields['pid']} {fields['source']}] {quote(message)}"
+        place = fields.get("source", "gateway:0")
+        return f"{letter}{clock}.000000 {fields.get('pid', 0)} {place}] {quote(message)}"
     except (ValueError, LookupError, TypeError):
         return line
 

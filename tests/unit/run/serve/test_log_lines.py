@@ -111,9 +111,11 @@ def test_a_message_without_an_end_is_cut() -> None:
 
 def test_causes_of_failures_are_read_from_both_forms() -> None:
     lines = JsonLines()
-    as_json = (lines.feed(OUTPUT.encode()) + lines.flush()).decode()
+    more = b'{"route":"/v1/x","level":"error","message":"/v1/x 500"}\nwarning: no spans\nterminate called\n'
+    as_json = (lines.feed(OUTPUT.encode() + more) + lines.flush()).decode()
     errors = failure_causes.last_errors(log_lines.as_text(as_json), 99)
     assert "RuntimeError: boom" in errors and "failed to load 'old'" in errors
+    assert "/v1/x" not in errors and "no spans" not in errors and "terminate called" in errors
     assert "loading" not in errors and log_lines.as_text(OUTPUT) == OUTPUT
 
 
