@@ -92,7 +92,9 @@ def test_a_request_is_one_trace_below_its_clients_span(running: Running) -> None
             assert span.scope != "trb" or span.ended <= outer.ended + slack, span
     services = {span.name: span.service for span in spans}
     assert services["POST /models/*"] == "trb-gateway"
-    assert {service for name, service in services.items() if name != "POST /models/*"} == {"triton"}
+    assert {service for name, service in services.items() if name != "POST /models/*"} == {
+        "triton-inference-server"
+    }
     tokenize = next(span for span in spans if span.name == "tokenize")
     assert tokenize.attributes["trb.texts"] == 1
     assert tokenize.attributes["triton.model_name"] == "ner_tokenizer"

@@ -135,7 +135,7 @@ def tree(spans: list[Span], parent: str) -> list[str]:
         for span in sorted(spans, key=lambda each: each.begun):
             if span.parent == parent:
                 begun, length = (span.begun - first) / 1e6, (span.ended - span.begun) / 1e6
-                yield f"{'  ' * depth + span.name:<32}{span.service:<12}{begun:>8.2f} {length:>8.2f}"
+                yield f"{'  ' * depth + span.name:<32}{span.service:<24}{begun:>8.2f} {length:>8.2f}"
                 yield from below(span.id, depth + 1)
 
     return [*below(parent, 0)]

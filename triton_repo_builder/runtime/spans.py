@@ -28,6 +28,8 @@ TIMEOUT = 5.0
 """Seconds for one message."""
 AGAIN = (429, 502, 503, 504)
 """Statuses after which a message may be sent again (OTLP)."""
+SERVICE = "triton-inference-server"
+"""Triton's own name for itself."""
 SERVER, INTERNAL = 2, 1
 """Kinds of spans: a request that came over the network, and work inside of a process."""
 ERROR = 2
@@ -41,6 +43,11 @@ def receiver() -> str:
     base = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "")
     traces = f"{base.rstrip('/')}/v1/traces" if base else ""
     return os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or traces
+
+
+def service(default: str) -> str:
+    """The resource's name."""
+    return os.environ.get("OTEL_SERVICE_NAME") or default
 
 
 def parent(text: str) -> Parent | None:
@@ -200,8 +207,7 @@ class Steps:
         self._model = args.get("model_name", "")
         self._version = args.get("model_version", "")
         url = receiver()
-        service = os.environ.get("OTEL_SERVICE_NAME") or "triton"
-        self._sender = Sender(url, service, "trb", self._tell) if url else None
+        self._sender = Sender(url, service(SERVICE), "trb", self._tell) if url else None
 
     def _tell(self, text: str) -> None:
         # Not by pb_utils.Logger, which is for the thread of execute.

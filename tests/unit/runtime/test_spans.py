@@ -55,7 +55,7 @@ def test_each_traced_request_gets_the_steps(monkeypatch: pytest.MonkeyPatch, qui
     assert (first.name, second.name) == ("tokenize", "write")
     assert {first.parent, second.parent} == {PARENT} and first.id != second.id
     assert first.begun <= first.ended <= second.begun <= second.ended
-    assert (first.service, first.scope, first.kind) == ("triton", "trb", spans.INTERNAL)
+    assert (first.service, first.scope, first.kind) == ("triton-inference-server", "trb", spans.INTERNAL)
     assert first.attributes == {
         "triton.model_name": "ner_tokenizer",
         "triton.model_version": 3,

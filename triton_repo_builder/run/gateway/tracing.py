@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -30,8 +29,7 @@ class Tracer:
 
     def __init__(self, url: str, rate: int, tell: Callable[[str], None]) -> None:
         """``rate``: 1 of so many requests without a ``traceparent`` is traced; 0: none."""
-        service = os.environ.get("OTEL_SERVICE_NAME") or "trb-gateway"
-        self._sender = spans.Sender(url, service, "trb.gateway", tell)
+        self._sender = spans.Sender(url, spans.service("trb-gateway"), "trb.gateway", tell)
         self._rate = rate
         self._count = 0
 

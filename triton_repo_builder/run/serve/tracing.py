@@ -8,11 +8,12 @@ from urllib.parse import urlsplit
 from triton_repo_builder.run.client.values import LOOPBACK
 from triton_repo_builder.run.options import ServeOptions
 from triton_repo_builder.run.serve.engine import Progress
+from triton_repo_builder.runtime import spans
 
 DELAY = 1000
 """Milliseconds that spans wait in the server before they are sent; Triton alone takes 5 seconds."""
 
-PASSED = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_RESOURCE_ATTRIBUTES")
+PASSED = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_RESOURCE_ATTRIBUTES", "OTEL_SERVICE_NAME")
 """OpenTelemetry's variables of this process that a server in a container gets, too."""
 
 
@@ -25,7 +26,7 @@ def arguments(options: ServeOptions) -> list[str]:
         "level=TIMESTAMPS",
         f"rate={options.trace_rate}",
         f"opentelemetry,url={options.trace}",
-        f"opentelemetry,resource=service.name={_service()}",
+        f"opentelemetry,resource=service.name={spans.service(spans.SERVICE)}",
         f"opentelemetry,bsp_schedule_delay={DELAY}",
     )
     return [f"--trace-config={setting}" for setting in settings]
@@ -36,7 +37,7 @@ def environment(options: ServeOptions) -> dict[str, str]:
     if not options.trace:
         return {}
     set_here = {name: os.environ[name] for name in PASSED if os.environ.get(name)}
-    return {**set_here, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": options.trace, "OTEL_SERVICE_NAME": _service()}
+    return {**set_here, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": options.trace}
 
 
 def warn_of_loopback(options: ServeOptions, tell: Progress) -> None:
@@ -46,7 +47,3 @@ def warn_of_loopback(options: ServeOptions, tell: Progress) -> None:
             f"warning: no spans reach {options.trace} from a container, where that address is the container "
             "itself: name an address of this machine, such as otlp://172.17.0.1:4318"
         )
-
-
-def _service() -> str:
-    return os.environ.get("OTEL_SERVICE_NAME") or "triton"

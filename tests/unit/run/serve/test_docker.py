@@ -240,13 +240,12 @@ def test_traces_and_what_a_container_is_told(monkeypatch: pytest.MonkeyPatch) ->
         "level=TIMESTAMPS",
         "rate=5",
         "opentelemetry,url=http://10.0.0.1:4318/v1/traces",
-        "opentelemetry,resource=service.name=triton",
+        "opentelemetry,resource=service.name=triton-inference-server",
         "opentelemetry,bsp_schedule_delay=1000",
     ]
     assert tracing.environment(options) == {
         "OTEL_EXPORTER_OTLP_HEADERS": "api-key=x",
         "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://10.0.0.1:4318/v1/traces",
-        "OTEL_SERVICE_NAME": "triton",
     }
     off = serve.ServeOptions()
     assert tracing.arguments(off) == [] and tracing.environment(off) == {}
