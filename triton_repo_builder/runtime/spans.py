@@ -11,7 +11,6 @@ delays no answer. Needs only the standard library.
 import contextlib
 import json
 import os
-import sys
 import threading
 import time
 from collections import deque
@@ -106,7 +105,7 @@ class Sender:
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._connection: Any = None
-        self._away = False
+        self._away = self._over = False
 
     def add(self, span: dict[str, Any]) -> None:
         """Queue a span; never waits."""
@@ -123,6 +122,7 @@ class Sender:
         self._closing.set()
         if self._thread is not None:
             self._thread.join(seconds)
+        self._over = True
 
     def _run(self) -> None:
         while not self._closing.wait(INTERVAL):
@@ -154,7 +154,7 @@ class Sender:
 
     def _failed(self, reason: str) -> None:
         """Say once that the receiver takes nothing."""
-        if not self._away:
+        if not self._away and not self._over:
             self._away = True
             self._tell(
                 f"no spans reach {self.url}: {reason}; requests are answered as before, "
@@ -210,9 +210,10 @@ class Steps:
         self._sender = Sender(url, service(SERVICE), "trb", self._tell) if url else None
 
     def _tell(self, text: str) -> None:
-        # Not by pb_utils.Logger, which is for the thread of execute.
-        sys.stderr.write(f"warning: model '{self._model}' version {self._version}: {text}\n")
-        sys.stderr.flush()
+        # Neither by pb_utils.Logger nor sys.stderr: this thread may outlive the interpreter, and its locks.
+        line = f"warning: model '{self._model}' version {self._version}: {text}\n"
+        with contextlib.suppress(OSError):
+            os.write(2, line.encode())
 
     def begin(self, requests: list[Any]) -> Callable[..., None]:
         """A function that ends a step, and begins the next: it is given the step's name and attributes."""
@@ -244,7 +245,7 @@ class Steps:
 
 
 def context(request: Any) -> Parent | None:
-    """The span that Triton has for this request at this model (Triton 24.04 and newer); None without one."""
+    """The span that Triton has for this request at this model (Triton 24.03 and newer); None without one."""
     trace = getattr(request, "trace", None)
     text = trace().get_context() if trace is not None else None
     return parent(json.loads(text).get("traceparent", "")) if text else None
