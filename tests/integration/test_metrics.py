@@ -51,7 +51,7 @@ def settled(server: Any, model: str) -> dict[str, float]:
     seen: dict[str, float] = {}
     while (now := page(server, model)) != seen or not now:
         seen = now
-        time.sleep(2.5)
+        time.sleep(1.5)
     return seen
 
 
