@@ -21,8 +21,9 @@ test: $(VENV)/.dev
 test-docker: $(VENV)/.dev
 	$(VENV)/bin/pytest -m docker
 
-# Unmodified clients from PyPI and npm against a gateway of trb. ONLY="-k langchain": some of them.
+# The gateway: its routes before a real server, then unmodified clients from PyPI and npm. ONLY="-k langchain": some of them.
 test-clients: $(VENV)/.dev $(CLIENTS)/.ready
+	$(if $(ONLY),,$(VENV)/bin/pytest $(PARALLEL) -m "gateway and not slow")
 	TRB_PYTHON=$(CURDIR)/$(VENV)/bin/python $(CLIENTS)/bin/pytest -c tests/clients/pytest.ini tests/clients $(ONLY)
 
 test-all: $(VENV)/.dev $(EXPORT)/.ready

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import tiny_sounds
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.gateway]
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "api.md"
 CALLS = [

@@ -14,7 +14,7 @@ from tests.support.gateways import BATCH
 from tests.support.rows import column
 from triton_repo_builder.run.client.grpc import GrpcClient
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.gateway]
 
 QUERY = "where did the cat sit?"
 

@@ -27,7 +27,7 @@ from tests.support.slow_embedder import embedding
 from triton_repo_builder.run import serve
 from triton_repo_builder.run.client.grpc import GrpcClient
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.gateway]
 MIB = 1 << 20
 PATH = "/v1/embeddings"
 HEAD = "POST /v1/embeddings HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"

@@ -18,7 +18,7 @@ from PIL import Image
 from tests.support.rows import column
 from triton_repo_builder.run.client.grpc import GrpcClient
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.gateway]
 
 TEXTS = ["Anna lives in Berlin.", "a great film", "Paris is in [MASK]."]
 IMAGE = tiny_images.file(40, 30)

@@ -16,7 +16,7 @@ from tests.support.gateways import BATCH, TOXIC
 from tests.support.rows import column
 from triton_repo_builder.run.client.grpc import GrpcClient
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.gateway]
 
 COUNTS = (1, BATCH, BATCH + 1, 1000)
 WORDS = ("the", "cat", "sat", "Straße", "東京", "!", "a longer piece of text", "")

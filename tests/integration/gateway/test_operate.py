@@ -30,7 +30,7 @@ from tests.support.servers import free
 from tests.support.slow_embedder import embedding
 from triton_repo_builder.run import serve
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.gateway]
 SLOW = 0.25
 """Seconds for each request to the slow endpoint."""
 LOAD = """

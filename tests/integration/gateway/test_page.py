@@ -17,7 +17,7 @@ from triton_repo_builder.base import resources
 from triton_repo_builder.run import serve
 from triton_repo_builder.run.gateway import openapi, routes
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.gateway]
 DESCRIBED = [route for route in routes.ALL if route.summary]
 
 

@@ -24,7 +24,7 @@ from tests.support.serve_repository import until
 from tests.support.servers import free
 from triton_repo_builder.run import serve
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.gateway]
 COUNTS = ("compared", "dropped", "failed")
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.support.rows import column
 from triton_repo_builder.run.client.grpc import GrpcClient
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.gateway]
 
 TEXTS = [f"text {number} {'word ' * (number % 40)}" for number in range(1000)]
 FEW = ["a great film", "awful and slow", "", "Zürich 😀"]

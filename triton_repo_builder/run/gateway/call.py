@@ -13,7 +13,7 @@ from triton_repo_builder.run.gateway import refusal
 from triton_repo_builder.run.gateway.catalogue import Catalogue, Served
 from triton_repo_builder.run.gateway.options import GatewayOptions
 from triton_repo_builder.run.gateway.refusal import Headers, Refusal, invalid
-from triton_repo_builder.run.gateway.text_rules import characters, parts
+from triton_repo_builder.run.gateway.text_rules import TextRules, characters, parts
 from triton_repo_builder.run.gateway.triton import Answer, Columns, Metadata, Triton
 
 JSON = b"application/json"
@@ -103,24 +103,29 @@ class Call:
         self, served: Served, columns: Columns, outputs: Sequence[str], listed: Sequence[Any]
     ) -> tuple[list[Answer], int]:
         """``infer``, and meanwhile the tokens of the texts or pairs that it is given. Raises ``Refusal``."""
-        work = asyncio.ensure_future(self.infer(served, columns, outputs))
-        tasks: list[asyncio.Future[Any]] = [work]
-        try:
-            await asyncio.sleep(0)  # the request is on its way before anything is counted
-            if self.quick(listed):
-                counts = served.rules.lengths(listed)
-                answers = await work
-            else:  # what fails first ends the other
-                counting = asyncio.ensure_future(self.lengths(served, listed))
-                tasks.append(counting)
+        counting: asyncio.Future[list[int]]
+        if self.quick(listed):
+            counting = asyncio.get_running_loop().create_future()
+            counting.get_loop().call_soon(
+                counting.get_loop().call_soon, count, served.rules, listed, counting
+            )
+            try:
+                answers = await self.infer(served, columns, outputs)
+                counts = await counting
+            finally:
+                counting.cancel()
+        else:  # what fails first ends the other
+            work = asyncio.ensure_future(self.infer(served, columns, outputs))
+            counting = asyncio.ensure_future(self.lengths(served, listed))
+            try:
                 answers, counts = await asyncio.gather(work, counting)
-            used = served.rules.used(counts)
-            self.texts += len(listed)
-            self.tokens += used
-            return answers, used
-        finally:
-            for task in tasks:
-                task.cancel()
+            finally:
+                work.cancel()
+                counting.cancel()
+        used = served.rules.used(counts)
+        self.texts += len(listed)
+        self.tokens += used
+        return answers, used
 
     async def lengths(self, served: Served, listed: Sequence[Any]) -> list[int]:
         """``TextRules.lengths``, in a thread if it takes long: other requests go on."""
@@ -135,6 +140,16 @@ class Call:
     def quick(listed: Sequence[Any]) -> bool:
         """Whether tokens of texts, or of pairs of texts, are counted in about a millisecond."""
         return len(listed) < MANY and sum(map(characters, listed)) < QUICK
+
+
+def count(rules: TextRules, listed: Sequence[Any], counting: asyncio.Future[list[int]]) -> None:
+    """Count tokens for whoever waits, if somebody still does."""
+    if counting.done():
+        return
+    try:
+        counting.set_result(rules.lengths(listed))
+    except Exception as error:
+        counting.set_exception(error)
 
 
 Handler = Callable[[Call], Awaitable[Reply]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import socket
 import time
@@ -203,6 +204,7 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, then say so."""
         await super().startup(sockets)
+        gc.freeze()  # modules and tokenizers live as long as the process: no collection looks at them
         if not self.should_exit:
             self.ready()
 

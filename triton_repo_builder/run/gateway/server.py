@@ -72,6 +72,7 @@ def run(where: Listening, options: GatewayOptions, ready: Callable[[str], None])
         log_config=None,
         log_level="error",
         access_log=False,
+        proxy_headers=False,
         server_header=False,
         date_header=False,
         backlog=BACKLOG,
