@@ -106,9 +106,10 @@ def running(port: int = 0) -> Iterator[Receiver]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
             time.sleep(receiver.delay)
-            if receiver.status == 200:
+            status = receiver.status
+            if status == 200:
                 receiver.take(body, {key.lower(): value for key, value in self.headers.items()})
-            self.send_response(receiver.status)
+            self.send_response(status)
             self.send_header("content-length", "0")
             self.end_headers()
 
