@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -78,6 +78,13 @@ class Tensor:
 
 
 TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
+TRITONSERVER_MEMORY_CPU = 0
+
+
+class PreferredMemory:
+    """Where the answers of another model are wanted."""
+
+    def __init__(self, preferred_memory_type: int, preferred_device_id: int = 0) -> None: ...
 
 
 class InferenceResponseSender:
@@ -92,7 +99,12 @@ class InferenceResponseSender:
 
 
 class InferenceRequest:
-    """One request; tests build it as the server would."""
+    """One request; tests build it as the server would, models as one to another model.
+
+    Tests set ``server``, which answers the latter.
+    """
+
+    server: ClassVar[Callable[[InferenceRequest], InferenceResponse]]
 
     def __init__(
         self,
@@ -101,7 +113,11 @@ class InferenceRequest:
         request_id: str = "",
         correlation_id: int = 0,
         parameters: str | Mapping[str, str | int | bool] = "{}",
+        model_name: str = "",
+        model_version: int = -1,
+        preferred_memory: PreferredMemory | None = None,
     ) -> None:
+        self.model = (model_name, model_version)
         self._inputs = list(inputs)
         self._requested = set(requested_output_names)
         self._id = request_id
@@ -129,6 +145,9 @@ class InferenceRequest:
 
     def is_cancelled(self) -> bool:
         return False
+
+    def exec(self) -> InferenceResponse:
+        return type(self).server(self)
 
 
 class InferenceResponse:

@@ -241,7 +241,8 @@ def _serve(
             if gateway is not None:
                 about["urls"]["openai"] = gateway.url
             if entry_file is not None:
-                registry.add(entry_file, _entry(about, begun), process.name or "")
+                entry = replace(_entry(about, begun), grace=process.openai.grace)
+                registry.add(entry_file, entry, process.name or "")
             else:
                 _show(about, as_json=as_json)
             shown = True

@@ -13,7 +13,7 @@ import click
 from triton_repo_builder.base.declaration import Topic, changed, nested, option
 from triton_repo_builder.base.option_values import Switch
 from triton_repo_builder.cli import declared
-from triton_repo_builder.run.gateway.options import GatewayOptions
+from triton_repo_builder.run.gateway.options import GRACE, GatewayOptions
 from triton_repo_builder.run.options import PORT, ServeOptions
 
 if TYPE_CHECKING:
@@ -60,6 +60,16 @@ class OpenAIOptions:
             trace_rate=0 if self.on else shared.trace_rate,
         )
 
+    @property
+    def drain(self) -> float:
+        """Seconds of ``--drain``. Without the option 0: there is no load balancer to be told."""
+        return self.gateway.drain if any(flag == "--drain" for flag, _ in changed(self.gateway)) else 0.0
+
+    @property
+    def grace(self) -> float:
+        """Seconds that the end of the gateway may take."""
+        return self.drain + self.gateway.timeout + GRACE if self.on else 0.0
+
     def prepared(self, host: str) -> OpenAIOptions:
         """The options with host and port, checked before models are loaded. Raises ``TrbError``."""
         if not self.on:
@@ -91,4 +101,4 @@ class OpenAIOptions:
         try:
             yield Gateway(url=process.url, keyed=self.gateway.keys is not None)
         finally:
-            process.stop()
+            process.stop(self.gateway.timeout + GRACE, self.drain)

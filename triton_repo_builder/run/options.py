@@ -60,6 +60,9 @@ class ServeOptions:
     http_port: int = option(8000, PORT, Topic.SERVER, "0: any free port.")
     grpc_port: int = option(8001, PORT, Topic.SERVER, "0: any free port.")
     metrics_port: int = option(8002, PORT, Topic.SERVER, "0: any free port.")
+    percentiles: bool = option(
+        False, Switch(), Topic.SERVER, "Let the server compute p50 to p99.9 of each model, for trb top."
+    )
     models: tuple[str, ...] = option(
         (),
         Names(),

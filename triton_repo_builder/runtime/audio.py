@@ -23,7 +23,8 @@ class TritonPythonModel:
 
     def initialize(self, args: dict[str, str]) -> None:
         """Find libsndfile and read the settings."""
-        output = json.loads(args["model_config"])["output"][0]
+        config = json.loads(args["model_config"])
+        output = config["output"][0]
         self.output = output["name"]
         self.dtype = pb_utils.triton_string_to_numpy(output["data_type"])
         sys.path.append(str(HERE))
@@ -32,6 +33,11 @@ class TritonPythonModel:
         self.samples = module.Samples(settings, HERE / "vendor" / "libsndfile_x86_64.so")
         metrics = beside("metrics")
         self.files = metrics.Files(metrics.Metrics(args))
+        self.sample = (
+            beside("answer_metrics").AnswerSample(metrics.Metrics, args)
+            if "answers_model" in config.get("parameters", {})
+            else None
+        )
         self.steps = beside("spans").Steps(args)
 
     def execute(self, requests: list[Any]) -> list[Any]:
@@ -40,10 +46,14 @@ class TritonPythonModel:
         responses = [self.respond(request) for request in requests]
         end("decode")
         self.files.execution(perf_counter() - start)
+        if self.sample is not None:
+            self.sample.offer(responses)
         return responses
 
     def finalize(self) -> None:
         """Deliver the last numbers and spans."""
+        if self.sample is not None:
+            self.sample.close()
         self.files.close()
         self.steps.close()
 

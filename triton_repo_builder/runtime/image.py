@@ -39,6 +39,11 @@ class TritonPythonModel:
         self.pixels = load(HERE)
         metrics = beside("metrics")
         self.files = metrics.Files(metrics.Metrics(args))
+        self.sample = (
+            beside("answer_metrics").AnswerSample(metrics.Metrics, args)
+            if "answers_model" in config.get("parameters", {})
+            else None
+        )
         self.steps = beside("spans").Steps(args)
 
     def execute(self, requests: list[Any]) -> list[Any]:
@@ -47,10 +52,14 @@ class TritonPythonModel:
         responses = [self.respond(request) for request in requests]
         end("decode")
         self.files.execution(perf_counter() - start)
+        if self.sample is not None:
+            self.sample.offer(responses)
         return responses
 
     def finalize(self) -> None:
         """Deliver the last numbers and spans."""
+        if self.sample is not None:
+            self.sample.close()
         self.files.close()
         self.steps.close()
 

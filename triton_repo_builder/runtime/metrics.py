@@ -7,6 +7,9 @@ them ``SECOND`` later, and ``close`` sends the rest. Triton's own histograms tak
 counters instead, with the names and labels that Prometheus gives to a histogram: ``_bucket{le}``, ``_sum``
 and ``_count``. Queries are the same, a call stands for any number of values, and every release has them.
 
+``reference`` puts the shares of a ``reference.json`` beside this file on the page, too: the texts and answers
+when the endpoint was built.
+
 Needs only the standard library.
 """
 
@@ -17,6 +20,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import accumulate
 from math import isfinite
+from pathlib import Path
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
@@ -33,6 +37,8 @@ NORM = (0.1, 0.25, 0.5, 0.9, 0.99, 1.01, 1.1, 2, 5, 10, 50, 100)
 CHARACTERS = (1, 4, 16, 64, 256, 1024, 4096, 16384)
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
+
+REFERENCE = Path(__file__).with_name("reference.json")
 
 Add = Callable[..., None]
 """``add(value)`` of a counter or gauge, ``add(value, times)`` of a histogram, ``add(label, value)`` of a
@@ -52,6 +58,7 @@ class Metrics:
         self._instruments: list[Any] = []
         self.lock, self._sending = threading.Lock(), threading.Lock()
         self._timer: threading.Timer | None = None
+        self._gauges: list[Add] = []
 
     def counter(self, name: str, description: str, **labels: str) -> Add:
         """A sum that only grows."""
@@ -74,6 +81,34 @@ class Metrics:
         metric = self.metric(name, description, labels, "GAUGE")
         return nothing if metric is None else metric.set
 
+    def reference(self) -> None:
+        """Export the shares of the reference, if there is one; a damaged file leaves the model without."""
+        if self._off or not REFERENCE.is_file():
+            return
+        try:
+            distributions = json.loads(REFERENCE.read_bytes())["distributions"]
+            # A graph's model counts its answers under its own name, and has no file of its own.
+            stored = [
+                (
+                    {"metric": metric, "model": each.get("model") or self._labels["model"]},
+                    float(each["texts"]),
+                    {bucket: float(share) for bucket, share in each["shares"].items()},
+                )
+                for metric, each in distributions.items()
+            ]
+        except Exception as error:
+            with suppress(Exception):
+                pb_utils.Logger.log_warn(f"{REFERENCE}: not exported, it is damaged: {error}")
+            return
+        for labels, count, shares in stored:
+            gauges = [(self.gauge("trb_reference_texts", "Texts of the reference", **labels), count)]
+            for bucket, share in shares.items():
+                about = "Share of the reference in each bucket"
+                gauges.append((self.gauge("trb_reference_share", about, bucket=bucket, **labels), share))
+            for gauge, value in gauges:
+                gauge(value)
+                self._gauges.append(gauge)
+
     def rows(self) -> Add:
         """Rows of each execution."""
         return self.histogram("trb_batch_rows", "Rows of one execution", ROWS)
@@ -90,6 +125,14 @@ class Metrics:
     def confidence(self) -> Add:
         """Score of the best label of each row."""
         return self.histogram("trb_answer_confidence", "Score of the best label", CONFIDENCE)
+
+    def norm(self) -> Add:
+        """Length of each vector."""
+        return self.histogram("trb_embedding_norm", "Length of an embedding", NORM)
+
+    def boxes(self) -> Add:
+        """Objects by label."""
+        return self.labelled("trb_boxes_total", "Objects in images by their label", "label")
 
     def characters(self) -> Add:
         """Characters of each transcript."""
@@ -116,13 +159,16 @@ class Metrics:
             self._timer.start()
 
     def close(self) -> None:
-        """Deliver what is left, and take the series off the page: from the model's ``finalize``."""
+        """Deliver what is left: from the model's ``finalize``.
+
+        The families stay: tritonserver 24.10 dies of deleted ones (SIGSEGV, broken heap) when the model loads
+        again under traffic.
+        """
         if (timer := self._timer) is not None:
             timer.cancel()
             timer.join()
         self._deliver()
         self._off = True
-        self._families.clear()
 
     def _instrument(self, instrument: Any) -> Any:
         self._instruments.append(instrument)

@@ -38,6 +38,7 @@ class TritonPythonModel:
         module = beside("answer")
         self.task = module.Answer(parameters, HERE)
         self.metrics = beside("metrics").Metrics(args)
+        self.metrics.reference()
         self.rows, self.phase = self.metrics.rows(), self.metrics.phase("answer")
         self.steps = beside("spans").Steps(args)
         self.watch = module.watch(self.metrics) if hasattr(module, "watch") else None

@@ -22,6 +22,8 @@ pair of texts, or a text and its labels), the outputs and their types, and the p
 - ``required_id`` and ``required_token``: a text without this token is refused; ``unk_id``, ``cls_id``;
   ``no_empty``: empty texts are refused;
 - ``unknown_id``: token of text that is not in the vocabulary, for the metrics (-1: none);
+- ``answers_model`` and ``answers``: the model behind this one and its outputs to count by sample
+  (``answer_metrics.py``);
 - ``cache``: encodings kept of so many texts (``token_cache.py``; 0: none).
 
 A row of a request is encoded to one chunk or more: one for each label, or for each piece of a long text.
@@ -100,6 +102,7 @@ class Counts:
 
     def __init__(self, module: Any, args: dict[str, str]) -> None:
         self.metrics = metrics = module.Metrics(args)
+        metrics.reference()
         self.text = metrics.counter("trb_texts_total", "Texts, or pairs of texts, that became tokens")
         self.token = metrics.counter("trb_tokens_total", "Tokens of these texts")
         self.unknown = metrics.counter("trb_unknown_tokens_total", "Tokens of text outside of the vocabulary")
@@ -195,7 +198,13 @@ class TritonPythonModel:
         self.shortener = self.long_texts.Shortener(
             self.tokenizer, self.max_length, self.truncation, self.max_chunks, bool(self.spans)
         )
-        self.counts = Counts(beside("metrics"), args)
+        metrics = beside("metrics")
+        self.counts = Counts(metrics, args)
+        self.sample = (
+            beside("answer_metrics").AnswerSample(metrics.Metrics, args)
+            if "answers_model" in parameters
+            else None
+        )
         most = int(parameters.get("cache", "0"))
         self.encodings = (
             beside("token_cache").TokenCache(self.encode, most, *self.counts.cache()) if most else self.encode
@@ -222,10 +231,14 @@ class TritonPythonModel:
         self.counts.execution(items, self.stride > 0, self.max_length)
         self.counts.tokenize(tokenized - start)
         self.counts.write(perf_counter() - tokenized)
+        if self.sample is not None:
+            self.sample.offer(responses)
         return responses
 
     def finalize(self) -> None:
         """Deliver the last numbers and spans."""
+        if self.sample is not None:
+            self.sample.close()
         self.counts.metrics.close()
         self.steps.close()
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import gc
 import json
 import sys
 import threading
 import time
 from importlib import util
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -165,6 +167,16 @@ def test_nothing_is_lost_between_threads(monkeypatch: pytest.MonkeyPatch) -> Non
     assert result["trb_batch_rows_sum"] == 24000
 
 
+def test_families_stay_when_the_model_ends() -> None:
+    """tritonserver 24.10 dies of deleted ones."""
+    made = metrics()
+    made.counter("trb_texts_total", "Texts")
+    made.close()
+    gc.collect()
+    (metric,) = pb_utils.MetricFamily.made.values()
+    assert metric.family() is not None
+
+
 def test_imports_are_those_of_the_server() -> None:
     tree = ast.parse(FILE.read_text(), feature_version=(3, 10))
     names = {
@@ -176,3 +188,45 @@ def test_imports_are_those_of_the_server() -> None:
         )
     }
     assert names - {"triton_python_backend_utils"} <= sys.stdlib_module_names
+
+
+def test_the_reference_is_exported_by_the_model_that_counts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    distributions = {
+        "text_tokens": {"texts": 9, "shares": {"8": 0.25, "+Inf": 0.75}},
+        "answers": {"texts": 3, "model": "bert_model", "shares": {"good": 1}},
+    }
+    (tmp_path / "reference.json").write_text(json.dumps({"distributions": distributions}))
+    monkeypatch.setattr(module, "REFERENCE", tmp_path / "reference.json")
+    made = metrics()
+    made.reference()
+    tokens, answers = 'metric="text_tokens",model="bert_tokenizer"', 'metric="answers",model="bert_model"'
+    assert pb_utils.MetricFamily.page(version="2") == {
+        f"trb_reference_texts{{{tokens}}}": 9,
+        f'trb_reference_share{{bucket="8",{tokens}}}': 0.25,
+        f'trb_reference_share{{bucket="+Inf",{tokens}}}': 0.75,
+        f"trb_reference_texts{{{answers}}}": 3,
+        f'trb_reference_share{{bucket="good",{answers}}}': 1,
+    }
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"distributions": {"answers": {"texts": "x"}}}'])
+def test_a_damaged_reference_leaves_the_model_without(
+    content: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "reference.json").write_text(content)
+    monkeypatch.setattr(module, "REFERENCE", tmp_path / "reference.json")
+    metrics().reference()
+    assert page() == {}
+
+
+def test_without_a_reference_or_metrics_there_are_no_shares(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(module, "REFERENCE", tmp_path / "reference.json")
+    metrics().reference()
+    stored = {"text_tokens": {"texts": 1, "shares": {"8": 1}}}
+    (tmp_path / "reference.json").write_text(json.dumps({"distributions": stored}))
+    metrics(metrics="off").reference()
+    assert page() == {}

@@ -237,6 +237,16 @@ class BuildOptions:
         metavar="N",
         rare=True,
     )
+    reference: Path | None = option(
+        None,
+        FilePath(folder=False),
+        Topic.TEXT,
+        "Texts like those to come: one a line, or .jsonl or .csv with a field text. trb drift compares a "
+        "server's texts and answers with them; of a long file 2000 are tokenized, 500 answered.",
+        default="the golden cases: too few for a verdict",
+        metavar="FILE",
+        recorded=False,
+    )
     padding: str = option(
         "ragged",
         Padding(),

@@ -176,8 +176,8 @@ class App:
         call: Any = access.call
         if route.method != "POST":
             return await route.handler(call)
-        if route.tasks and not self.gateway.read and not self.gateway.catalogue.by_name:
-            message = f"the inference server at {self.gateway.triton.url} has not answered yet"
+        if route.tasks and not self.gateway.ready and not self.gateway.catalogue.by_name:
+            message = f"the inference server at {self.gateway.triton.url} is not ready yet"
             raise Refusal(503, message, code="unavailable", retry_after=1)
         task: Any = asyncio.current_task()
 

@@ -9,6 +9,8 @@ from triton_repo_builder.base.declaration import Topic, nested, option
 from triton_repo_builder.base.option_values import Choice, FilePath, Number, Off, Real, Receiver, Share, Text
 
 MIB = 1 << 20
+GRACE = 5.0
+"""Seconds that requests under way get beyond their deadline when the gateway is stopped."""
 FORMATS = ("none", "text", "json")
 """Formats of the log of requests."""
 

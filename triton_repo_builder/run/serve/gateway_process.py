@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -25,8 +26,8 @@ from triton_repo_builder.run.serve.restarts import LONGEST, QUIET
 
 READY = 60.0
 """Seconds until the gateway must listen."""
-GRACE = 12.0
-"""Seconds that requests under way get when it is stopped; the server's get 10."""
+MARGIN = 2.0
+"""Seconds for its own end, after the last request."""
 ENDS_WITH_INPUT = "--end-with-input"
 COMMAND = "gateway"
 HEADER = "I{now:%m%d %H:%M:%S.%f} {pid} gateway:0] "
@@ -87,15 +88,15 @@ class GatewayProcess:
         self._thread = threading.Thread(target=self._keep, daemon=True)
         self._thread.start()
 
-    def stop(self) -> None:
-        """End the gateway: requests under way are answered, within ``GRACE`` seconds.
+    def stop(self, seconds: float, drain: float = 0.0) -> None:
+        """End the gateway: requests under way are answered, within so many seconds.
 
-        By SIGINT: a SIGTERM would let it drain first, for a load balancer that is not there.
+        With ``drain`` by SIGTERM: for so long /health says 503 first, and new requests are still answered.
         """
         with self._lock:
             self._stopping.set()
-        process.end(self._child, GRACE)
-        self._thread.join(GRACE)
+        process.end(self._child, drain + seconds + MARGIN, signal.SIGTERM if drain else signal.SIGINT)
+        self._thread.join(MARGIN)
 
     def _start(self) -> Process:
         """A process that listens. Raises ``TrbError``."""
