@@ -81,6 +81,12 @@ class ServeOptions:
     log_append: bool = False
     """Go on at the end of this file; otherwise it is emptied first."""
     verbose: bool = option(False, Switch(), Topic.OUTPUT, "Let the server log every request.")
+    log_json: bool = False
+    """The log has a JSON object on each line."""
+    trace: str = ""
+    """URL of an OpenTelemetry receiver (OTLP over HTTP) that gets spans."""
+    trace_rate: int = 1
+    """1 of so many requests without a ``traceparent`` is traced; 0: none."""
     exit_timeout: int = 10
     """Seconds that running requests get to finish when the server is stopped."""
     extra: tuple[str, ...] = ()

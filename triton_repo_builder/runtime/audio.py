@@ -1,6 +1,6 @@
 """Runs inside tritonserver: AUDIO, a sound file as bytes → the samples that the model takes.
 
-Copied byte for byte to ``<model>/1/model.py``, with ``audio_samples.py``, ``metrics.py`` and
+Copied byte for byte to ``<model>/1/model.py``, with ``audio_samples.py``, ``metrics.py``, ``spans.py`` and
 ``preprocess.json`` beside it. Needs numpy, and libsndfile in ``vendor/``.
 """
 
@@ -38,21 +38,24 @@ class TritonPythonModel:
             if "answers_model" in config.get("parameters", {})
             else None
         )
+        self.steps = beside("spans").Steps(args)
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answer every request; one with a file that cannot be read fails alone."""
-        start = perf_counter()
+        start, end = perf_counter(), self.steps.begin(requests)
         responses = [self.respond(request) for request in requests]
+        end("decode")
         self.files.execution(perf_counter() - start)
         if self.sample is not None:
             self.sample.offer(responses)
         return responses
 
     def finalize(self) -> None:
-        """Deliver the last numbers."""
+        """Deliver the last numbers and spans."""
         if self.sample is not None:
             self.sample.close()
         self.files.close()
+        self.steps.close()
 
     def respond(self, request: Any) -> Any:
         """The samples of one request's files, [rows, samples]."""

@@ -2,7 +2,7 @@
 
 ``image_size`` and ``trb_texts``, a second input as it is, are given if config.pbtxt has these outputs.
 
-Copied byte for byte to ``<model>/1/model.py``, with ``image_pixels.py``, ``metrics.py`` and
+Copied byte for byte to ``<model>/1/model.py``, with ``image_pixels.py``, ``metrics.py``, ``spans.py`` and
 ``preprocess.json`` beside it. Needs numpy and Pillow, which lies in ``vendor/cp310`` and the like: one folder
 per Python, for Pillow's shared libraries are made for one.
 """
@@ -44,21 +44,24 @@ class TritonPythonModel:
             if "answers_model" in config.get("parameters", {})
             else None
         )
+        self.steps = beside("spans").Steps(args)
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answer every request; one with an image that cannot be read fails alone."""
-        start = perf_counter()
+        start, end = perf_counter(), self.steps.begin(requests)
         responses = [self.respond(request) for request in requests]
+        end("decode")
         self.files.execution(perf_counter() - start)
         if self.sample is not None:
             self.sample.offer(responses)
         return responses
 
     def finalize(self) -> None:
-        """Deliver the last numbers."""
+        """Deliver the last numbers and spans."""
         if self.sample is not None:
             self.sample.close()
         self.files.close()
+        self.steps.close()
 
     def respond(self, request: Any) -> Any:
         """The pixels of one request's images, [rows, ...]."""

@@ -4,7 +4,7 @@ Copied byte for byte to ``<model>/1/model.py``; the task's own part, ``answer.py
 ``Answer`` whose ``answer(row)`` gives each output of one row. The inputs' last axes may be longer than the
 row needs (the longest row of a batch decides), so ``answer`` relies on ``trb_spans`` or ``trb_tokens``.
 Numbers for the metrics page: ``metrics.py`` beside it, and ``watch(metrics)`` of the task's part, which gives
-a function of the answers to one request. Needs only numpy.
+a function of the answers to one request. Needs only numpy, and ``spans.py`` there.
 """
 
 import importlib.util
@@ -40,20 +40,23 @@ class TritonPythonModel:
         self.metrics = beside("metrics").Metrics(args)
         self.metrics.reference()
         self.rows, self.phase = self.metrics.rows(), self.metrics.phase("answer")
+        self.steps = beside("spans").Steps(args)
         self.watch = module.watch(self.metrics) if hasattr(module, "watch") else None
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answer every request; one that cannot be answered fails alone."""
-        start, self.answered = perf_counter(), 0
+        start, self.answered, end = perf_counter(), 0, self.steps.begin(requests)
         responses = [self.respond(request) for request in requests]
+        end("answer")
         self.phase(perf_counter() - start)
         if self.answered:
             self.rows(self.answered)
         return responses
 
     def finalize(self) -> None:
-        """Deliver the last numbers."""
+        """Deliver the last numbers and spans."""
         self.metrics.close()
+        self.steps.close()
 
     def respond(self, request: Any) -> Any:
         """All rows of one request; an output of variable size is as long as the row that needs most."""

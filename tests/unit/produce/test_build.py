@@ -59,6 +59,7 @@ def test_an_embedder(tmp_path: Path, output: Path) -> None:
         "bert_tokenizer/1/long_texts.py",
         "bert_tokenizer/1/metrics.py",
         "bert_tokenizer/1/model.py",
+        "bert_tokenizer/1/spans.py",
         "bert_tokenizer/1/tokenizer.json",
         "bert_tokenizer/config.pbtxt",
     ]

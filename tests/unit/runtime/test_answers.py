@@ -29,7 +29,8 @@ ANSWERS = sorted(path.name for path in resources.runtime("answers").glob("*.py")
 def load(folder: Path, module: str, outputs: tuple[TensorPlan, ...], **parameters: str) -> Any:
     """The model whose files lie in ``folder`` as in a repository."""
     shutil.copyfile(resources.runtime("postprocess.py"), folder / "model.py")
-    shutil.copyfile(resources.runtime("metrics.py"), folder / "metrics.py")
+    for name in ("metrics.py", "spans.py"):
+        shutil.copyfile(resources.runtime(name), folder / name)
     shutil.copyfile(resources.runtime(f"answers/{module}"), folder / "answer.py")
     spec = util.spec_from_file_location("postprocess_model", folder / "model.py")
     assert spec is not None

@@ -50,7 +50,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A loaded model whose files lie as in a repository; its changes of sys.path are undone."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.delitem(sys.modules, "image_pixels", raising=False)
-    for name in ("image.py", "image_pixels.py", "metrics.py"):
+    for name in ("image.py", "image_pixels.py", "metrics.py", "spans.py"):
         shutil.copyfile(resources.runtime(name), tmp_path / name.replace("image.py", "model.py"))
     (tmp_path / "preprocess.json").write_text(json.dumps(SETTINGS))
     spec = util.spec_from_file_location("image_model", tmp_path / "model.py")
@@ -215,7 +215,7 @@ def test_images_that_would_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> N
         pixels(tiny_images.file(30, 10))  # an error of Pillow's
 
 
-@pytest.mark.parametrize("name", ["image.py", "image_pixels.py"])
+@pytest.mark.parametrize("name", ["image.py", "image_pixels.py", "spans.py"])
 def test_it_needs_nothing_that_the_server_lacks(name: str) -> None:
     tree = ast.parse(resources.runtime(name).read_text(), feature_version=(3, 10))
     imported = set()

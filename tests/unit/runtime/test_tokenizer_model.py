@@ -45,7 +45,7 @@ def model(
 ) -> Any:
     """A loaded model whose file and tokenizer lie in ``folder`` as in a repository."""
     shutil.copyfile(SOURCE, folder / "model.py")
-    for name in ("long_texts.py", "metrics.py"):
+    for name in ("long_texts.py", "metrics.py", "spans.py"):
         shutil.copyfile(resources.runtime(name), folder / name)
     tiny.tokenizer(folder / "tokenizer.json", special=special)
     spec = util.spec_from_file_location("tokenizer_model", folder / "model.py")

@@ -1,4 +1,4 @@
-"""Metrics of Python models: ``runtime/metrics.py`` beside each model.py, and ``--metrics off`` for it."""
+"""Metrics and spans of Python models: their modules beside each model.py, and ``--metrics off``."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from triton_repo_builder.model.read.options import BuildOptions
 
 BACKEND = "python"
 OFF = ("metrics", "off")
+MODULES = ("metrics.py", "spans.py")
+"""Modules of ``runtime/`` that each Python model gets."""
 
 
 def add(plan: EndpointPlan, options: BuildOptions) -> EndpointPlan:
-    """The plan with the metrics of its Python models."""
+    """The plan with the metrics and spans of its Python models."""
     repository = plan.repository
-    content = resources.runtime("metrics.py").read_bytes()
+    contents = {name: resources.runtime(name).read_bytes() for name in MODULES}
     files = tuple(
-        File(path=f"{model.name}/{repository.version}/metrics.py", content=content)
+        File(path=f"{model.name}/{repository.version}/{name}", content=content)
         for model in repository.models
         if model.backend == BACKEND
+        for name, content in contents.items()
     )
     models = tuple(
         replace(model, parameters=(*model.parameters, OFF))

@@ -21,6 +21,7 @@ from triton_repo_builder.run.gateway.discovery import TIMEOUT, Discovery
 from triton_repo_builder.run.gateway.options import GatewayOptions
 from triton_repo_builder.run.gateway.refusal import Refusal
 from triton_repo_builder.run.gateway.shadow import Copy, Shadow
+from triton_repo_builder.run.gateway.tracing import Tracer
 from triton_repo_builder.run.gateway.triton import PROGRESS, UNDER_WAY, Answer, Columns, Triton
 
 REFRESH = 10.0
@@ -50,6 +51,8 @@ class Gateway:
         self.keys = ApiKeys(options.keys) if options.keys is not None else None
         self.cors = Cors(options.origins)
         self.log = Log(options.log_format)
+        trace, rate = options.trace, options.trace_rate
+        self.tracer = Tracer(trace, rate, self.log.warning) if trace is not None else None
         self.admission = Admission(options)
         self.started = time.time()
         self._stale = asyncio.Event()
@@ -70,6 +73,8 @@ class Gateway:
             task.cancel()
         await self.shadow.close()
         await self.triton.close()
+        if self.tracer is not None:
+            await asyncio.to_thread(self.tracer.close)
 
     async def refresh(self) -> None:
         """Read the endpoints; those of before stay while the server does not answer, or loads them."""

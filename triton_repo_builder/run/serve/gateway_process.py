@@ -18,6 +18,7 @@ from triton_repo_builder.base import process
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.process import Process
 from triton_repo_builder.run.gateway.server import check_packages
+from triton_repo_builder.run.serve import log_lines
 from triton_repo_builder.run.serve.background import registry
 from triton_repo_builder.run.serve.engine import Progress
 from triton_repo_builder.run.serve.processes import ports, proc
@@ -79,6 +80,7 @@ class GatewayProcess:
         listening = (f"--host={host}", f"--port={port}", "--json", ENDS_WITH_INPUT)
         self._argv = process.python("triton_repo_builder", COMMAND, *arguments, *listening)
         self._log = log
+        self._as_json = "--log-format=json" in arguments
         self._tell = tell
         self._stopping = threading.Event()
         self._lock = threading.Lock()
@@ -124,6 +126,8 @@ class GatewayProcess:
                 lines.append(text)
                 if text.startswith("warning"):
                     self._tell(text)
+                elif document.get("level") == "warning":
+                    self._tell(f"warning: {document.get('message')}")
             elif child.poll() is not None:
                 break
             else:
@@ -168,13 +172,19 @@ class GatewayProcess:
         self._append(child.pid, [rest] if rest else [])
 
     def _append(self, pid: int, lines: Sequence[bytes]) -> None:
-        from datetime import datetime
-
-        header = HEADER.format(now=datetime.now(), pid=pid).encode()
         flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         # A full disk, or a log that is gone: the gateway goes on.
         with suppress(OSError), os.fdopen(os.open(self._log(), flags), "ab") as sink:
-            sink.write(b"".join(header + line + b"\n" for line in lines if line))
+            sink.write(b"".join(self._entry(pid, line) for line in lines if line))
+
+    def _entry(self, pid: int, line: bytes) -> bytes:
+        """The gateway's line as one of the server's log."""
+        from datetime import datetime
+
+        if not self._as_json:
+            return HEADER.format(now=datetime.now(), pid=pid).encode() + line + b"\n"
+        text = line.decode("utf-8", "replace")
+        return (text if log_lines.is_object(text) else log_lines.line(text)).encode() + b"\n"
 
 
 def _document(text: str) -> dict[str, object]:

@@ -70,9 +70,9 @@ class Case:
         while piece := child.output.get():
             yield piece
 
-    def start(self, *lines: list[str]) -> GatewayProcess:
+    def start(self, *lines: list[str], flags: tuple[str, ...] = ()) -> GatewayProcess:
         self.waiting = list(lines)
-        return GatewayProcess(["--url=a:1"], "0.0.0.0", 9000, lambda: self.log, self.said.append)
+        return GatewayProcess(["--url=a:1", *flags], "0.0.0.0", 9000, lambda: self.log, self.said.append)
 
 
 @pytest.fixture
@@ -111,6 +111,15 @@ def test_its_lines_are_information_in_the_servers_log(case: Case) -> None:
     lines = case.log.read_text().splitlines()
     assert [line.split("] ")[1] for line in lines] == ["first", "second", "last"]
     assert all(line.startswith("I") and " 7 gateway:0] " in line for line in lines)
+
+
+def test_its_lines_are_objects_in_a_log_of_json(case: Case) -> None:
+    gateway = case.start(['{"level": "warning", "message": "open"}', READY], flags=("--log-format=json",))
+    assert case.said == ["warning: open"]
+    case.children[0].output.put(b'{"id":"a"}\nTraceback\n')
+    gateway.stop(10)
+    own, wrapped = map(json.loads, case.log.read_text().splitlines())
+    assert own == {"id": "a"} and wrapped["message"] == "Traceback"
 
 
 def test_it_is_started_again_until_it_works(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:

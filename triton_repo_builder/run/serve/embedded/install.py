@@ -28,6 +28,7 @@ FILE_VARIABLES = (
     "AWS_CONFIG_FILE",
     "AWS_SHARED_CREDENTIALS_FILE",
     "GOOGLE_APPLICATION_CREDENTIALS",
+    "OTEL_EXPORTER_OTLP_CERTIFICATE",
     "TRITON_CLOUD_CREDENTIAL_PATH",
 )
 """Environment variables with the path of a file that tritonserver reads."""
