@@ -28,8 +28,8 @@ pair of texts, or a text and its labels), the outputs and their types, and the p
 
 A row of a request is encoded to one chunk or more: one for each label, or for each piece of a long text.
 
-Needs only numpy, ``tokenizers``, which is in ``vendor/`` beside this file, ``long_texts.py`` and
-``metrics.py`` there and, for a cache, ``token_cache.py``.
+Needs only numpy, ``tokenizers``, which is in ``vendor/`` beside this file, ``long_texts.py``, ``metrics.py``
+and ``spans.py`` there and, for a cache, ``token_cache.py``.
 """
 
 import importlib.util
@@ -209,21 +209,25 @@ class TritonPythonModel:
         self.encodings = (
             beside("token_cache").TokenCache(self.encode, most, *self.counts.cache()) if most else self.encode
         )
+        self.steps = beside("spans").Steps(args)
         # Only the tokens of such a tokenizer show where a word begins (as transformers decides it).
         self.marks_subwords = bool(getattr(self.tokenizer.model, "continuing_subword_prefix", None))
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answer every request; one that cannot be read fails alone."""
-        start = perf_counter()
+        start, end = perf_counter(), self.steps.begin(requests)
         items = [self.parse_request(request) for request in requests]
-        encodings = iter(self.encodings([text for item in items for row in item.rows for text in row]))
+        texts = [text for item in items for row in item.rows for text in row]
+        encodings = iter(self.encodings(texts))
         for item in items:
             self.collect_chunks(item, encodings)
         tokenized = perf_counter()
+        end("tokenize", texts=len(texts))
         width = 0
         if self.pad_together:
             width = max((self.width(item.chunks) for item in items if item.refused is None), default=0)
         responses = [self.build_response(item, width) for item in items]
+        end("write")
         self.counts.execution(items, self.stride > 0, self.max_length)
         self.counts.tokenize(tokenized - start)
         self.counts.write(perf_counter() - tokenized)
@@ -232,10 +236,11 @@ class TritonPythonModel:
         return responses
 
     def finalize(self) -> None:
-        """Deliver the last numbers."""
+        """Deliver the last numbers and spans."""
         if self.sample is not None:
             self.sample.close()
         self.counts.metrics.close()
+        self.steps.close()
 
     def parse_request(self, request: Any) -> Item:
         """The texts of a request, or its error."""
