@@ -27,13 +27,14 @@ import wrapping
 from triton_repo_builder import repository
 from triton_repo_builder.measure import bench
 from triton_repo_builder.measure.bench.load import texts
-from triton_repo_builder.measure.bench.measure import cpu, machine
+from triton_repo_builder.measure.bench.measure import machine
 from triton_repo_builder.measure.optimize import precision
 from triton_repo_builder.model.read.options import KEEP, BuildOptions
 from triton_repo_builder.produce import build
 from triton_repo_builder.produce.write import publish
 from triton_repo_builder.run import client, serve
 from triton_repo_builder.run.demo import samples
+from triton_repo_builder.run.serve.processes import cpu
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "benchmarks"

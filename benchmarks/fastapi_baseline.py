@@ -28,11 +28,10 @@ from common import Measure, Result, Sample, median, of, ratio, spread
 
 from triton_repo_builder.measure.bench.load.messages import OK, Chunk, WorkerLoad
 from triton_repo_builder.measure.bench.load.workers import WorkerPool
-from triton_repo_builder.measure.bench.measure import cpu
 from triton_repo_builder.run.client import HttpClient
 from triton_repo_builder.run.client.codec import encode_json
 from triton_repo_builder.run.serve import ServeOptions
-from triton_repo_builder.run.serve.processes import ports
+from triton_repo_builder.run.serve.processes import cpu, ports
 
 OURS = {
     "on": ("ours, batching on", {"batching": "on", "instances": 2, "threads": 1}),

@@ -29,7 +29,6 @@ from triton_repo_builder import repository
 from triton_repo_builder.measure import bench
 from triton_repo_builder.measure.bench.load import worker
 from triton_repo_builder.measure.bench.load.workers import WorkerPool
-from triton_repo_builder.measure.bench.measure import cpu
 from triton_repo_builder.measure.bench.options import Variant
 from triton_repo_builder.measure.capacity import simulate
 from triton_repo_builder.measure.capacity.service import Service
@@ -39,6 +38,7 @@ from triton_repo_builder.measure.tune.capacity import Meter
 from triton_repo_builder.repository import composition
 from triton_repo_builder.run.client import HttpClient
 from triton_repo_builder.run.demo import samples
+from triton_repo_builder.run.serve.processes import cpu
 
 SHARES = (0.3, 0.5, 0.7)
 LIMITS = {"p50": 0.15, "p99": 0.30}

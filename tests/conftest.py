@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from tests.support import oci_registry
+from tests.support import oci_registry, prometheus
 from tests.support import zoo as shared
 from tests.support.triton_faults import (  # noqa: F401 (hooks)
     pytest_configure,
@@ -111,10 +111,13 @@ FIRST = ("integration", "docker")
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The slow modules first; a module's tests stay together, since they share a server."""
     items.sort(key=_turn)
-    if shutil.which("git-lfs") is None and not os.environ.get("TRB_CI"):
-        without = [item for item in items if item.get_closest_marker("lfs")]
-        items[:] = [item for item in items if item not in without]
-        config.hook.pytest_deselected(items=without)
+    if os.environ.get("TRB_CI"):
+        return
+    installed = {"lfs": shutil.which("git-lfs"), "prometheus": prometheus.binary("prometheus")}
+    missing = [marker for marker, path in installed.items() if path is None]
+    without = [item for item in items if any(map(item.get_closest_marker, missing))]
+    items[:] = [item for item in items if item not in without]
+    config.hook.pytest_deselected(items=without)
 
 
 def _turn(item: pytest.Item) -> int:

@@ -28,11 +28,11 @@ from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.cli import main
 from triton_repo_builder.measure import bench
 from triton_repo_builder.measure.bench import connectivity
-from triton_repo_builder.measure.bench.measure.cpu import server_process
 from triton_repo_builder.measure.bench.report import table
 from triton_repo_builder.measure.objective import Objective
 from triton_repo_builder.run import serve
 from triton_repo_builder.run.client import JSON, Body, HttpClient, statistics
+from triton_repo_builder.run.serve.processes.cpu import server_process
 
 pytestmark = pytest.mark.server
 

@@ -32,7 +32,7 @@ def test_wheel_contains_exactly_the_package_its_templates_and_the_dockerfile(whe
         for path in package.rglob("*")
         if path.suffix in {".py", *DATA} and "__pycache__" not in path.parts and "templates" not in path.parts
     }
-    expected.add("triton_repo_builder/schema/manifest.schema.json")
+    expected |= {f"triton_repo_builder/schema/{name}.schema.json" for name in ("manifest", "top")}
     for folder in ("templates", "docker"):
         expected |= {f"triton_repo_builder/{folder}/{path.name}" for path in (ROOT / folder).iterdir()}
     with zipfile.ZipFile(wheel) as archive:

@@ -260,6 +260,8 @@ POSTPROCESSED: dict[str, tuple[dict[str, str], dict[str, tuple[str, list[int]]],
 def test_post_processing_needs_only_numpy(task: str, tmp_path: Path, python: str) -> None:
     parameters, outputs, inputs, expected = POSTPROCESSED[task]
     shutil.copyfile(resources.runtime("postprocess.py"), tmp_path / "model.py")
+    for name in ("metrics.py", "spans.py"):
+        shutil.copyfile(resources.runtime(name), tmp_path / name)
     shutil.copyfile(resources.runtime(f"answers/{task}.py"), tmp_path / "answer.py")
     tokens = ["<pad>", "é", "|", "a"] if task == "speech_recognition" else ["a", "é"]
     (tmp_path / "tokens.json").write_text(json.dumps(tokens), encoding="utf-8")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -78,6 +78,13 @@ class Tensor:
 
 
 TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
+TRITONSERVER_MEMORY_CPU = 0
+
+
+class PreferredMemory:
+    """Where the answers of another model are wanted."""
+
+    def __init__(self, preferred_memory_type: int, preferred_device_id: int = 0) -> None: ...
 
 
 class InferenceResponseSender:
@@ -92,7 +99,12 @@ class InferenceResponseSender:
 
 
 class InferenceRequest:
-    """One request; tests build it as the server would."""
+    """One request; tests build it as the server would, models as one to another model.
+
+    Tests set ``server``, which answers the latter.
+    """
+
+    server: ClassVar[Callable[[InferenceRequest], InferenceResponse]]
 
     def __init__(
         self,
@@ -101,7 +113,11 @@ class InferenceRequest:
         request_id: str = "",
         correlation_id: int = 0,
         parameters: str | Mapping[str, str | int | bool] = "{}",
+        model_name: str = "",
+        model_version: int = -1,
+        preferred_memory: PreferredMemory | None = None,
     ) -> None:
+        self.model = (model_name, model_version)
         self._inputs = list(inputs)
         self._requested = set(requested_output_names)
         self._id = request_id
@@ -129,6 +145,9 @@ class InferenceRequest:
 
     def is_cancelled(self) -> bool:
         return False
+
+    def exec(self) -> InferenceResponse:
+        return type(self).server(self)
 
 
 class InferenceResponse:
@@ -235,16 +254,21 @@ class Metric:
     def increment(self, value: float) -> None:
         if self.family() is None:
             raise TritonModelException("the corresponding 'MetricFamily' has been deleted")
+        if value < 0:
+            raise TritonModelException("TRITONSERVER_METRIC_KIND_COUNTER can only be incremented")
         self.total += value
+
+    def set(self, value: float) -> None:
+        self.total = value
 
 
 class MetricFamily:
-    """Metrics of one name; tests read ``made``, and set ``enabled`` to what --allow-metrics says."""
+    """Metrics of one name; tests read ``page``, and set ``enabled`` to what --allow-metrics says."""
 
     COUNTER = 0
     GAUGE = 1
     enabled: ClassVar = True
-    made: ClassVar[dict[tuple[str, str], Metric]] = {}
+    made: ClassVar[dict[tuple[str, tuple[tuple[str, str], ...]], Metric]] = {}
 
     def __init__(self, name: str, description: str, kind: int) -> None:
         if not self.enabled:
@@ -252,4 +276,16 @@ class MetricFamily:
         self.name = name
 
     def Metric(self, labels: Mapping[str, str]) -> Metric:
-        return self.made.setdefault((self.name, labels["model"]), Metric(self))
+        metric = self.made.setdefault((self.name, tuple(sorted(labels.items()))), Metric(self))
+        metric.family = weakref.ref(self)  # as the server counts the families of one name
+        return metric
+
+    @classmethod
+    def page(cls, **common: str) -> dict[str, float]:
+        """The values by series, as ``name{label="value"}``; without the labels that all have in common."""
+        values = {}
+        for (name, labels), metric in cls.made.items():
+            assert common.items() <= dict(labels).items()
+            rest = ",".join(f'{key}="{value}"' for key, value in labels if key not in common)
+            values[f"{name}{{{rest}}}" if rest else name] = metric.total
+        return values

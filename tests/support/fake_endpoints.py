@@ -100,7 +100,7 @@ class Fake:
         self.triton = FakeTriton(self.answers)
         gateway = Gateway(self.triton, Discovery(repo=self.repo), self.options)
         gateway.catalogue = Catalogue(self.endpoints, Routing(routes=self.routes))
-        gateway.read = True
+        gateway.ready = True
         self.app = App(gateway)
 
     def only(self, name: str, **fields: Any) -> Fake:

@@ -84,7 +84,7 @@ class FakeGateway:
         self.triton = FakeTriton()
         gateway = Gateway(self.triton, Discovery(), GatewayOptions(**options))  # type: ignore[arg-type]
         gateway.catalogue = Catalogue(endpoints, routing or Routing())
-        gateway.read = True
+        gateway.ready = True
         self.app = App(gateway)
 
     def ask(self, method: str, path: str, **request: Any) -> httpx.Response:

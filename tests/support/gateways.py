@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import tiny_sounds
 
 from tests.support.cli import ARGV, own
 from tests.support.serve_repository import until
+from triton_repo_builder.measure.bench.load import texts
 
 MODELS = Path(__file__).resolve().parents[1] / "data" / "models"
 EXPORTED: dict[str, tuple[str, dict[str, Any]]] = {
@@ -34,19 +35,28 @@ EXPORTED: dict[str, tuple[str, dict[str, Any]]] = {
     "clip_image": ("vision/clip_vision", {}),
 }
 """Endpoint → the folder of its model, and options of its build."""
+REFERENCED = ("minilm", "sentiment")
+"""Endpoints with a reference of texts like those of ``traffic.py``."""
 TOXIC = {"0": "toxic", "1": "insult", "2": "threat"}
 AREAS = {"0": "sky", "1": "road", "2": "wall", "3": "tree"}
 BATCH = 32
 """max_batch_size of every endpoint."""
 
 
-def repository(root: Path) -> Path:
-    """A repository of every task; its models are of a megabyte or less."""
+def repository(root: Path, only: Sequence[str] = ()) -> Path:
+    """A repository of every task, or of some endpoints; its models are of a megabyte or less."""
     target = root / "model_repository"
+    reference = root / "reference.txt"
+    reference.parent.mkdir(parents=True, exist_ok=True)
+    reference.write_text("\n".join(texts.corpus(None)))
     for name, (model, options) in EXPORTED.items():
-        tiny.put(MODELS / model, target, name=name, instances=1, **options)
+        if not only or name in only:
+            if name in REFERENCED:
+                options = {**options, "reference": reference}
+            tiny.put(MODELS / model, target, name=name, instances=1, **options)
     for model in _tiny(root / "models"):
-        tiny.put(model, target, name=model.name, instances=1)
+        if not only or model.name in only:
+            tiny.put(model, target, name=model.name, instances=1)
     return target
 
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.triton_faults import faults, process_aborted
+from triton_repo_builder.base import resources
 
 BACKEND = Path(__file__).parents[2] / "triton_repo_builder" / "runtime" / "onnxruntime_backend"
 
@@ -111,7 +112,9 @@ def assemble_backends(directory: Path) -> Path:
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     shutil.copy2(server / "python_backend_stubs" / version / "triton_python_backend_stub", python)
     (python / "triton_python_backend_stub").chmod(0o755)
-    shutil.copytree(BACKEND, directory / "onnxruntime", ignore=shutil.ignore_patterns("__pycache__"))
+    (directory / "onnxruntime").mkdir()
+    for name, path in resources.onnxruntime_backend().items():
+        shutil.copyfile(path, directory / "onnxruntime" / name)
     return directory
 
 

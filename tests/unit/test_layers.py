@@ -25,7 +25,7 @@ LAYERS = (
     ("run.client",),
     ("run.gateway",),
     ("run.serve", "run.codegen"),
-    ("run.smoke", "run.demo"),
+    ("run.smoke", "run.demo", "run.observe"),
     ("measure.objective",),
     ("measure.options",),
     ("measure.bench",),
@@ -34,7 +34,7 @@ LAYERS = (
     ("ship.options",),
     ("ship.stores",),
     ("ship.vcs",),
-    ("ship.deploy", "ship.container_image"),
+    ("ship.deploy", "ship.container_image", "ship.monitoring"),
     ("cli",),
     ("__main__",),
 )

@@ -58,6 +58,8 @@ class Option:
     """Other spellings of the flag, such as ``-o``."""
     envvar: str = ""
     hidden: bool = False
+    keeps_topic: bool = False
+    """The topic is the same in a command that lists the other options under another one."""
 
 
 def declare(value: Value, topic: Topic, help: str, **attributes: Any) -> dict[str, Option]:
@@ -86,7 +88,8 @@ def declared(options: type[Any]) -> Iterator[tuple[str, Field[Any], Option]]:
         if inner := each.metadata.get("nested"):
             topic = each.metadata["topic"]
             for name, inner_field, declaration in declared(inner):
-                yield name, inner_field, replace(declaration, topic=topic or declaration.topic)
+                moved = topic if topic and not declaration.keeps_topic else declaration.topic
+                yield name, inner_field, replace(declaration, topic=moved)
         elif entry := each.metadata.get("option"):
             yield entry.flag or flag(each.name), each, entry
 

@@ -15,6 +15,7 @@ LONGEST_DELAY = 10_000_000
 LONGEST_TEXT = 1000
 """Characters of a number: no decimal holds any length."""
 _UNITS = {"us": 1, "µs": 1, "ms": 1_000, "s": 1_000_000}
+RECEIVER = re.compile(r"[!-~]+")
 LIMIT = 1_000_000_000
 LONGEST = 30 * 86_400
 """Seconds. A longer time is a typing error."""
@@ -70,6 +71,39 @@ class Filled(Value):
         if not text:
             raise InvalidValue("it is empty (a shell variable that is not set?)")
         return text
+
+
+@dataclass(frozen=True)
+class Receiver(Value):
+    """Address of an OpenTelemetry receiver; its value is the URL for traces (OTLP over HTTP)."""
+
+    expected: ClassVar[str] = "URL"
+    schemes: ClassVar[dict[str, str]] = {"otlp": "http", "otlps": "https", "http": "http", "https": "https"}
+
+    def parse(self, text: str) -> str:
+        """``http://HOST:4318/v1/traces`` of ``otlp://HOST``, https of otlps."""
+        from urllib.parse import urlsplit
+
+        try:
+            parts = urlsplit(text)
+            scheme, host = self.schemes[parts.scheme], parts.hostname
+            port = 4318 if parts.port is None else parts.port
+        except (ValueError, KeyError):
+            scheme, host, port = "", None, 0
+        if (
+            not host
+            or not port
+            or parts.fragment
+            or parts.username is not None
+            or not RECEIVER.fullmatch(text)
+        ):
+            raise InvalidValue(
+                f"'{text:.80}' is not the address of a receiver",
+                "write otlp://HOST:4318, or otlps:// for TLS; a path only if it is not /v1/traces",
+            )
+        place = f"[{host}]" if ":" in host else host
+        path = parts.path if parts.path not in ("", "/") else "/v1/traces"
+        return f"{scheme}://{place}:{port}{path}{f'?{parts.query}' if parts.query else ''}"
 
 
 @dataclass(frozen=True)

@@ -235,10 +235,10 @@ def chunks(child: Process) -> Iterator[bytes]:
         yield piece
 
 
-def end(child: Process, grace: float) -> None:
+def end(child: Process, grace: float, number: int = signal.SIGINT) -> None:
     """Ask a child to end, as Ctrl-C does; kill it after ``grace`` seconds or if the wait is interrupted."""
     with suppress(ProcessLookupError):
-        child.send_signal(signal.SIGINT)
+        child.send_signal(number)
     try:
         child.wait(grace)
     except subprocess.TimeoutExpired:

@@ -34,6 +34,13 @@ def runtime(name: str) -> Path:
     return PACKAGE / "runtime" / name
 
 
+def onnxruntime_backend() -> dict[str, Path]:
+    """The files of our onnxruntime backend by their names in its folder."""
+    files = {path.name: path for path in runtime("onnxruntime_backend").glob("*.py")}
+    files |= {name: runtime(name) for name in ("metrics.py", "answer_metrics.py")}
+    return dict(sorted(files.items()))
+
+
 IMAGE, AUDIO = "IMAGE", "AUDIO"
 """Inputs that take files, by the names that ``trb build`` gives them."""
 _SAMPLES = {IMAGE: GOLDEN / "images", AUDIO: GOLDEN / "sounds"}

@@ -24,8 +24,14 @@ def environment() -> jinja2.Environment:
     )
     env.filters["python"] = repr
     env.filters["javascript"] = json.dumps
+    env.filters["yaml"] = _yaml
     env.filters["docstring"] = _docstring
     return env
+
+
+def _yaml(text: str) -> str:
+    """A double-quoted scalar. YAML takes JSON's escapes, but for halves of a surrogate pair."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _docstring(text: str) -> str:

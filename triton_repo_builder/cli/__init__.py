@@ -35,6 +35,7 @@ GROUPS = {
         "unload": "Unload models of a running server.",
         "client": "Write a typed Python client; print curl, Python and JavaScript calls.",
         "status": "List the servers started with trb serve --detach.",
+        "top": "Show live what servers do: requests, latency, queue, failures, texts, labels.",
         "gateway": "Answer OpenAI, Cohere, TEI and Hugging Face clients from a running server.",
         "logs": "Print the output of a server in the background.",
         "stop": "Stop a server in the background.",
@@ -47,6 +48,7 @@ GROUPS = {
         "plan": "Compute replicas and cost of a load under a latency objective; simulate fleets.",
         "diff": "Show what changes for a client between two versions.",
         "verify": "Prove that a server runs what a commit, a push or a folder says.",
+        "drift": "Compare a server's texts and answers with the reference of the build.",
         "provenance": "Show where a repository, or a running server's models, come from.",
     },
     "Ship": {
@@ -57,6 +59,7 @@ GROUPS = {
         "rollback": "Serve the previous version again.",
         "push": "Upload a repository to a bucket or an OCI registry, atomically.",
         "pull": "Download a pushed repository into a folder, verified.",
+        "export": "Write files for other tools: Prometheus rules, Grafana dashboards.",
         "image": "Build a slim Docker image with a tritonserver, from PyPI packages.",
     },
 }

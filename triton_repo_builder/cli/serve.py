@@ -65,6 +65,19 @@ class ProcessOptions:
     supervise: Path | None = option(None, FilePath(), Topic.OUTPUT, "", hidden=True)
     openai: OpenAIOptions = nested(OpenAIOptions)
 
+    @property
+    def log_json(self) -> bool:
+        """Whether lines on stderr are JSON; a server in the background tells them to its command."""
+        return self.openai.gateway.log_format == "json" and self.supervise is None
+
+    def say(self, text: str) -> None:
+        """Print a line about the server on stderr."""
+        if self.log_json:
+            from triton_repo_builder.run.serve import log_lines
+
+            text = log_lines.line(text)
+        console.line(text)
+
     def checked(self) -> ProcessOptions:
         """The options. Raises ``UsageError`` for a name that no server can have."""
         if self.name is None:
@@ -110,6 +123,8 @@ def command(
       trb serve --engine docker --triton-release 24.10
       trb serve s3://models/minilm                   what 'trb push' put there, read from the bucket
       trb serve s3://models/minilm --follow          and each later revision, once it is proven
+      trb serve --trace otlp://localhost:4318        spans of each step; with --openai, of the gateway, too
+      trb serve --logs --log-format json             one JSON object for each message
       trb serve --verify                             refuse a repository that was altered since its build
       trb serve --host 0.0.0.0 --admin-key key       reached from elsewhere; trb load --admin-key key
     """
@@ -132,7 +147,7 @@ def command(
         addresses.check_apart(process.openai.gateway.shadow.target, f"{engine.host}:{options.grpc_port}")
         process = replace(process, openai=process.openai.prepared(engine.host))
         options = replace(
-            options,
+            process.openai.applied(options),
             host=engine.host,
             container=engine.container,
             admin_key=key,
@@ -182,12 +197,32 @@ def _run(
     following: Following | None,
     process: ProcessOptions,
 ) -> int:
+    """``_serve``; its error is a line of the log if that is JSON."""
+    try:
+        return _serve(repo, source, start, following, process)
+    except TrbError as error:
+        if not process.log_json:
+            raise
+        from triton_repo_builder.run.serve import log_lines
+
+        details = console.error_as_json(error)
+        console.line(log_lines.line(str(details.pop("error")), "error", **details))
+        return int(error.code.exit)
+
+
+def _serve(
+    repo: Path,
+    source: str,
+    start: Callable[..., KeptServer],
+    following: Following | None,
+    process: ProcessOptions,
+) -> int:
     """Serve in the foreground, or as the supervisor of a server in the background (``--supervise``)."""
     from triton_repo_builder.run.codegen import snippets
     from triton_repo_builder.run.serve.background import registry
 
-    begun = time.time()
-    with _progress() as tell:
+    begun, say = time.time(), process.say
+    with nullcontext(say) if process.log_json else _progress() as tell:
         kept = start(progress=tell)
     server, entry_file, as_json = kept.server, process.supervise, process.as_json
     shown = False
@@ -199,7 +234,7 @@ def _run(
     try:
         with (
             following.started(server, repo) if following else nullcontext(),
-            process.openai.running(kept, repo) as gateway,
+            process.openai.running(kept, repo, say) as gateway,
         ):
             examples = [
                 snippets.usage(server.urls.http, name, repo / name, gateway) for name in server.endpoints
@@ -208,31 +243,32 @@ def _run(
             if gateway is not None:
                 about["urls"]["openai"] = gateway.url
             if entry_file is not None:
-                registry.add(entry_file, _entry(about, begun), process.name or "")
+                entry = replace(_entry(about, begun), grace=process.openai.grace)
+                registry.add(entry_file, entry, process.name or "")
             else:
                 _show(about, as_json=as_json)
             shown = True
-            _wait(kept, restarted)
+            _wait(kept, restarted, say)
     except TrbError as error:
         if not (as_json and shown):
             raise
         console.print_error(error)  # not raised: the endpoints are the one object on stdout
         return int(error.code.exit)
     except KeyboardInterrupt:
-        console.echo("stopping the server", err=True)
+        say("stopping the server")
     finally:
         kept.stop()
     if entry_file is not None:
         registry.forget(entry_file)
-    console.echo("stopped", err=True)
+    say("stopped")
     return 0
 
 
-def _wait(kept: KeptServer, restarted: Callable[[], None]) -> None:
+def _wait(kept: KeptServer, restarted: Callable[[], None], say: Callable[[str], None]) -> None:
     try:
         kept.wait(restarted)
     except KeyboardInterrupt:
-        console.echo("stopping the server", err=True)
+        say("stopping the server")
 
 
 def _verify(repo: Path) -> None:

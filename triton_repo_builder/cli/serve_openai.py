@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,13 +12,17 @@ import click
 
 from triton_repo_builder.base.declaration import Topic, changed, nested, option
 from triton_repo_builder.base.option_values import Switch
-from triton_repo_builder.cli import console, declared
-from triton_repo_builder.run.gateway.options import GatewayOptions
-from triton_repo_builder.run.options import PORT
+from triton_repo_builder.cli import declared
+from triton_repo_builder.run.gateway.options import GRACE, GatewayOptions
+from triton_repo_builder.run.options import PORT, ServeOptions
 
 if TYPE_CHECKING:
     from triton_repo_builder.run.codegen.gateway_calls import Gateway
     from triton_repo_builder.run.serve import KeptServer
+
+
+OF_BOTH = ("--log-format", "--trace", "--trace-rate")
+"""Options of the gateway that the server has, too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,10 +42,33 @@ class OpenAIOptions:
 
     def checked(self) -> OpenAIOptions:
         """The options. Raises ``UsageError`` for options of a gateway that does not run."""
-        flags = [flag for flag, _ in changed(self)]
+        flags = [flag for flag, _ in changed(self) if flag not in OF_BOTH]
         if flags and not self.on:
             raise click.UsageError(f"{flags[0]} is for the gateway: add --openai.")
         return self
+
+    def applied(self, options: ServeOptions) -> ServeOptions:
+        """The server's options with those that it has in common with the gateway.
+
+        Behind a gateway, the gateway decides which requests are traced: Triton follows its ``traceparent``.
+        """
+        shared = self.gateway
+        return replace(
+            options,
+            log_json=shared.log_format == "json",
+            trace=shared.trace or "",
+            trace_rate=0 if self.on else shared.trace_rate,
+        )
+
+    @property
+    def drain(self) -> float:
+        """Seconds of ``--drain``. Without the option 0: there is no load balancer to be told."""
+        return self.gateway.drain if any(flag == "--drain" for flag, _ in changed(self.gateway)) else 0.0
+
+    @property
+    def grace(self) -> float:
+        """Seconds that the end of the gateway may take."""
+        return self.drain + self.gateway.timeout + GRACE if self.on else 0.0
 
     def prepared(self, host: str) -> OpenAIOptions:
         """The options with host and port, checked before models are loaded. Raises ``TrbError``."""
@@ -61,7 +88,7 @@ class OpenAIOptions:
         return replace(self, host=host, port=port)
 
     @contextmanager
-    def running(self, kept: KeptServer, repo: Path) -> Iterator[Gateway | None]:
+    def running(self, kept: KeptServer, repo: Path, tell: Callable[[str], None]) -> Iterator[Gateway | None]:
         """The gateway during the ``with`` block, which ends before the server does; None without one."""
         if not self.on:
             yield None
@@ -74,8 +101,8 @@ class OpenAIOptions:
             f"--repo={repo.resolve()}",
             *declared.arguments(self.gateway),
         ]
-        process = GatewayProcess(arguments, self.host, self.port, lambda: kept.server.log, console.line)
+        process = GatewayProcess(arguments, self.host, self.port, lambda: kept.server.log, tell)
         try:
             yield Gateway(url=process.url, keyed=self.gateway.keys is not None)
         finally:
-            process.stop()
+            process.stop(self.gateway.timeout + GRACE, self.drain)

@@ -11,8 +11,8 @@ from triton_repo_builder.base.hardware import Hardware
 from triton_repo_builder.endpoint.plan.defaults import ServingSettings
 from triton_repo_builder.endpoint.plan.kinds import KINDS
 from triton_repo_builder.endpoint.plan.model import RepositoryPlan
+from triton_repo_builder.endpoint.render import answers, metrics, provenance, shared_tokenizer
 from triton_repo_builder.endpoint.render import endpoint as render_endpoint
-from triton_repo_builder.endpoint.render import provenance, shared_tokenizer
 from triton_repo_builder.model.read.options import BuildOptions
 from triton_repo_builder.produce import check_files
 from triton_repo_builder.produce import request as request_of
@@ -47,7 +47,7 @@ def build(
     kind = KINDS[build_request.kind]
     prepared = kind.prepare(request)
     recording = kind.record(request, prepared, model) if model else None
-    plan = kind.plan(request, prepared, recording)
+    plan = answers.add(metrics.add(kind.plan(request, prepared, recording), options), request)
 
     vendored, vendor_notes = render_endpoint.vendor(plan, release)
     repository, extra_files = plan.repository, (*plan.files, *vendored)

@@ -60,6 +60,9 @@ class ServeOptions:
     http_port: int = option(8000, PORT, Topic.SERVER, "0: any free port.")
     grpc_port: int = option(8001, PORT, Topic.SERVER, "0: any free port.")
     metrics_port: int = option(8002, PORT, Topic.SERVER, "0: any free port.")
+    percentiles: bool = option(
+        False, Switch(), Topic.SERVER, "Let the server compute p50 to p99.9 of each model, for trb top."
+    )
     models: tuple[str, ...] = option(
         (),
         Names(),
@@ -78,6 +81,12 @@ class ServeOptions:
     log_append: bool = False
     """Go on at the end of this file; otherwise it is emptied first."""
     verbose: bool = option(False, Switch(), Topic.OUTPUT, "Let the server log every request.")
+    log_json: bool = False
+    """The log has a JSON object on each line."""
+    trace: str = ""
+    """URL of an OpenTelemetry receiver (OTLP over HTTP) that gets spans."""
+    trace_rate: int = 1
+    """1 of so many requests without a ``traceparent`` is traced; 0: none."""
     exit_timeout: int = 10
     """Seconds that running requests get to finish when the server is stopped."""
     extra: tuple[str, ...] = ()

@@ -32,7 +32,11 @@ UNKNOWN, UNKNOWN_RIFF = 1 << 62, 0x7FFFF000
 
 
 class BadAudio(ValueError):
-    """Why these bytes cannot be used."""
+    """Why these bytes cannot be used; ``reason`` is that in a word, for the metrics."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class Info(ctypes.Structure):
@@ -65,10 +69,11 @@ class Samples:
         samples = self.resampled(*self.decoded(data))
         if len(samples) < self.least:
             raise BadAudio(
-                f"is too short: {len(samples)} samples at {self.rate} Hz, the model needs {self.least}"
+                f"is too short: {len(samples)} samples at {self.rate} Hz, the model needs {self.least}",
+                "too_short",
             )
         if not np.isfinite(samples).all():
-            raise BadAudio("has samples that are no numbers")
+            raise BadAudio("has samples that are no numbers", "damaged")
         if self.normalize:
             samples = (samples - samples.mean()) / np.sqrt(samples.var() + EPSILON)
         return samples.astype(np.float32)
@@ -76,11 +81,11 @@ class Samples:
     def decoded(self, data: bytes) -> tuple[Any, int]:
         """(float32 [frames], the mean of the channels, frames per second)."""
         if not data:
-            raise BadAudio("has no bytes")
+            raise BadAudio("has no bytes", "empty")
         data = closed(data)
         stated = int.from_bytes(data[4:8], "little") + 8
         if data[:4] == b"RIFF" and len(data) < stated < UNKNOWN_RIFF:
-            raise BadAudio(f"is cut short: it has {len(data)} of {stated} bytes")
+            raise BadAudio(f"is cut short: it has {len(data)} of {stated} bytes", "damaged")
         file = os.memfd_create("audio")
         try:
             view = memoryview(data)
@@ -92,10 +97,11 @@ class Samples:
             if not handle:
                 if sound := from_base64(data):
                     return self.decoded(sound)
-                raise BadAudio("is not a WAV, FLAC, OGG, MP3 or AIFF file")
+                raise BadAudio("is not a WAV, FLAC, OGG, MP3 or AIFF file", "unreadable")
             try:
                 if not 0 < info.samplerate <= FASTEST:
-                    raise BadAudio(f"has {info.samplerate:,} samples per second, {FASTEST:,} is the most")
+                    problem = f"has {info.samplerate:,} samples per second, {FASTEST:,} is the most"
+                    raise BadAudio(problem, "too_large")
                 return self._frames(handle, info), info.samplerate
             finally:
                 self.library.sf_close(handle)
@@ -112,12 +118,13 @@ class Samples:
                 break
             read += count
             if read > most:
-                raise BadAudio(f"is longer than {self.most:g} s (most_seconds in preprocess.json)")
+                problem = f"is longer than {self.most:g} s (most_seconds in preprocess.json)"
+                raise BadAudio(problem, "too_large")
             blocks.append(block[:count].mean(axis=1))
         if read < info.frames < UNKNOWN:
-            raise BadAudio(f"is cut short: it has {read} of {info.frames} frames")
+            raise BadAudio(f"is cut short: it has {read} of {info.frames} frames", "damaged")
         if not blocks:
-            raise BadAudio("has no samples")
+            raise BadAudio("has no samples", "empty")
         return np.concatenate(blocks)
 
     def resampled(self, samples: Any, rate: int) -> Any:

@@ -2,15 +2,17 @@
 
 ``image_size`` and ``trb_texts``, a second input as it is, are given if config.pbtxt has these outputs.
 
-Copied byte for byte to ``<model>/1/model.py``, with ``image_pixels.py`` and ``preprocess.json`` beside it.
-Needs numpy and Pillow, which lies in ``vendor/cp310`` and the like: one folder per Python, for Pillow's
-shared libraries are made for one.
+Copied byte for byte to ``<model>/1/model.py``, with ``image_pixels.py``, ``metrics.py``, ``spans.py`` and
+``preprocess.json`` beside it. Needs numpy and Pillow, which lies in ``vendor/cp310`` and the like: one folder
+per Python, for Pillow's shared libraries are made for one.
 """
 
 import importlib
+import importlib.util
 import json
 import sys
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,10 +37,31 @@ class TritonPythonModel:
         self.dtype = pb_utils.triton_string_to_numpy(output["data_type"])
         self.batched = config.get("max_batch_size", 0) > 0
         self.pixels = load(HERE)
+        metrics = beside("metrics")
+        self.files = metrics.Files(metrics.Metrics(args))
+        self.sample = (
+            beside("answer_metrics").AnswerSample(metrics.Metrics, args)
+            if "answers_model" in config.get("parameters", {})
+            else None
+        )
+        self.steps = beside("spans").Steps(args)
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answer every request; one with an image that cannot be read fails alone."""
-        return [self.respond(request) for request in requests]
+        start, end = perf_counter(), self.steps.begin(requests)
+        responses = [self.respond(request) for request in requests]
+        end("decode")
+        self.files.execution(perf_counter() - start)
+        if self.sample is not None:
+            self.sample.offer(responses)
+        return responses
+
+    def finalize(self) -> None:
+        """Deliver the last numbers and spans."""
+        if self.sample is not None:
+            self.sample.close()
+        self.files.close()
+        self.steps.close()
 
     def respond(self, request: Any) -> Any:
         """The pixels of one request's images, [rows, ...]."""
@@ -51,27 +74,40 @@ class TritonPythonModel:
                 rows.append(row)
                 sizes.append(size)
             except ValueError as problem:
-                error = pb_utils.TritonError(
-                    f"image {number} of input 'IMAGE' {problem}", pb_utils.TritonError.INVALID_ARG
-                )
-                return pb_utils.InferenceResponse(error=error)
+                reason = getattr(problem, "reason", "other")
+                return self.refuse(f"image {number} of input 'IMAGE' {problem}", reason)
         if not rows:
-            error = pb_utils.TritonError("input 'IMAGE' has no image", pb_utils.TritonError.INVALID_ARG)
-            return pb_utils.InferenceResponse(error=error)
+            return self.refuse("input 'IMAGE' has no image", "empty")
         shapes = sorted({row.shape for row in rows})
         if len(shapes) != 1:
-            error = pb_utils.TritonError(
+            return self.refuse(
                 f"the images of one request become {', '.join(map(str, shapes))}: send images of different "
                 "shape in requests of their own",
-                pb_utils.TritonError.INVALID_ARG,
+                "shapes_differ",
             )
-            return pb_utils.InferenceResponse(error=error)
+        self.files.count += len(rows)
         outputs = [pb_utils.Tensor(self.output, np.stack(rows).astype(self.dtype, copy=False))]
         if "image_size" in self.also:
             outputs.append(pb_utils.Tensor("image_size", np.array(sizes, dtype=np.int64)))
         if "trb_texts" in self.also:
             outputs.append(pb_utils.Tensor("trb_texts", given[self.inputs[-1]]))
         return pb_utils.InferenceResponse(output_tensors=outputs)
+
+    def refuse(self, message: str, reason: str) -> Any:
+        """The answer to a request that is wrong."""
+        self.files.refused(reason)
+        error = pb_utils.TritonError(message, pb_utils.TritonError.INVALID_ARG)
+        return pb_utils.InferenceResponse(error=error)
+
+
+def beside(name: str) -> Any:
+    """The module of that name in this folder."""
+    spec = importlib.util.spec_from_file_location(f"trb_{name}", HERE / f"{name}.py")
+    if spec is None or spec.loader is None:
+        raise FileNotFoundError(f"no {name}.py in {HERE}")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def load(folder: Path) -> "Pixels":

@@ -31,7 +31,11 @@ LARGEST = Image.MAX_IMAGE_PIXELS or 89_478_485
 
 
 class BadImage(ValueError):
-    """Why these bytes cannot be used."""
+    """Why these bytes cannot be used; ``reason`` is that in a word, for the metrics."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class Pixels:
@@ -67,7 +71,7 @@ class Pixels:
             if self.resize is not None:
                 image = image.resize(resized(image.size, self.resize), resample=self.resample)
         except (MemoryError, ValueError) as error:
-            raise BadImage(f"cannot be resized: {error}") from None
+            raise BadImage(f"cannot be resized: {error}", "too_large") from None
         if self.jpeg:
             # Some models were trained on images that had been resized and stored; they are sensitive to it.
             stored = io.BytesIO()
@@ -91,22 +95,22 @@ class Pixels:
 def decode(data: bytes) -> Any:
     """The first frame in RGB, turned as its EXIF orientation says: ``load_image`` of transformers."""
     if not data:
-        raise BadImage("has no bytes")
+        raise BadImage("has no bytes", "empty")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         try:
             image = Image.open(io.BytesIO(data), formats=FORMATS)
         except (Image.DecompressionBombWarning, Image.DecompressionBombError):
-            raise BadImage(f"has more than {LARGEST:,} pixels") from None
+            raise BadImage(f"has more than {LARGEST:,} pixels", "too_large") from None
         except Exception as error:
             if file := from_base64(data):
                 return decode(file)
-            raise BadImage(f"is not a {', '.join(FORMATS)} file: {reason(error)}") from None
+            raise BadImage(f"is not a {', '.join(FORMATS)} file: {reason(error)}", "unreadable") from None
         try:
             return ImageOps.exif_transpose(image).convert("RGB")
         except Exception as error:  # decoders raise what they like on a damaged file
-            raise BadImage(f"is a damaged {image.format} file: {reason(error)}") from None
+            raise BadImage(f"is a damaged {image.format} file: {reason(error)}", "damaged") from None
 
 
 def from_base64(data: bytes) -> bytes:
@@ -134,7 +138,8 @@ def resized(size: tuple[int, int], target: dict[str, int]) -> tuple[int, int]:
         return within(size, edge, target["longest_edge"], target.get("multiple", 1))
     longer = int(edge * max(size) / min(size))
     if edge * longer > LARGEST:
-        raise BadImage(f"is {width} x {height}: too narrow, resized it would have {edge * longer:,} pixels")
+        problem = f"is {width} x {height}: too narrow, resized it would have {edge * longer:,} pixels"
+        raise BadImage(problem, "too_narrow")
     return (edge, longer) if width <= height else (longer, edge)
 
 
@@ -154,7 +159,8 @@ def within(size: tuple[int, int], shortest: int, longest: int, multiple: int) ->
         made = (edge, longer) if width < height else (longer, edge)
     made = made[0] - made[0] % multiple, made[1] - made[1] % multiple
     if not all(made):
-        raise BadImage(f"is {width} x {height}: too narrow, resized it would be {made[0]} x {made[1]}")
+        problem = f"is {width} x {height}: too narrow, resized it would be {made[0]} x {made[1]}"
+        raise BadImage(problem, "too_narrow")
     return made
 
 

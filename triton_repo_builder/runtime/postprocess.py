@@ -3,12 +3,14 @@
 Copied byte for byte to ``<model>/1/model.py``; the task's own part, ``answer.py`` beside it, has a class
 ``Answer`` whose ``answer(row)`` gives each output of one row. The inputs' last axes may be longer than the
 row needs (the longest row of a batch decides), so ``answer`` relies on ``trb_spans`` or ``trb_tokens``.
-Needs only numpy.
+Numbers for the metrics page: ``metrics.py`` beside it, and ``watch(metrics)`` of the task's part, which gives
+a function of the answers to one request. Needs only numpy, and ``spans.py`` there.
 """
 
 import importlib.util
 import json
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -33,16 +35,28 @@ class TritonPythonModel:
             )
             for output in config["output"]
         ]
-        spec = importlib.util.spec_from_file_location("trb_answer", HERE / "answer.py")
-        if spec is None or spec.loader is None:
-            raise FileNotFoundError(f"no answer.py in {HERE}")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        module = beside("answer")
         self.task = module.Answer(parameters, HERE)
+        self.metrics = beside("metrics").Metrics(args)
+        self.metrics.reference()
+        self.rows, self.phase = self.metrics.rows(), self.metrics.phase("answer")
+        self.steps = beside("spans").Steps(args)
+        self.watch = module.watch(self.metrics) if hasattr(module, "watch") else None
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answer every request; one that cannot be answered fails alone."""
-        return [self.respond(request) for request in requests]
+        start, self.answered, end = perf_counter(), 0, self.steps.begin(requests)
+        responses = [self.respond(request) for request in requests]
+        end("answer")
+        self.phase(perf_counter() - start)
+        if self.answered:
+            self.rows(self.answered)
+        return responses
+
+    def finalize(self) -> None:
+        """Deliver the last numbers and spans."""
+        self.metrics.close()
+        self.steps.close()
 
     def respond(self, request: Any) -> Any:
         """All rows of one request; an output of variable size is as long as the row that needs most."""
@@ -57,11 +71,24 @@ class TritonPythonModel:
             return pb_utils.InferenceResponse(
                 error=pb_utils.TritonError(str(error), pb_utils.TritonError.INVALID_ARG)
             )
+        self.answered += count
+        if self.watch is not None:
+            self.watch(rows)
         outputs = [
             pb_utils.Tensor(name, stacked([row[name] for row in rows], dtype, dims))
             for name, dtype, dims in self.outputs
         ]
         return pb_utils.InferenceResponse(output_tensors=outputs)
+
+
+def beside(name: str) -> Any:
+    """The module of that name in this folder."""
+    spec = importlib.util.spec_from_file_location(f"trb_{name}", HERE / f"{name}.py")
+    if spec is None or spec.loader is None:
+        raise FileNotFoundError(f"no {name}.py in {HERE}")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def stacked(rows: list[Any], dtype: Any, dims: list[int]) -> Any:

@@ -21,12 +21,15 @@ pair of texts, or a text and its labels), the outputs and their types, and the p
 - ``vocabulary``: rows of the embedding (0: all tokens have one); a text with a token beyond is refused;
 - ``required_id`` and ``required_token``: a text without this token is refused; ``unk_id``, ``cls_id``;
   ``no_empty``: empty texts are refused;
+- ``unknown_id``: token of text that is not in the vocabulary, for the metrics (-1: none);
+- ``answers_model`` and ``answers``: the model behind this one and its outputs to count by sample
+  (``answer_metrics.py``);
 - ``cache``: encodings kept of so many texts (``token_cache.py``; 0: none).
 
 A row of a request is encoded to one chunk or more: one for each label, or for each piece of a long text.
 
-Needs only numpy, ``tokenizers``, which is in ``vendor/`` beside this file, ``long_texts.py`` there and, for a
-cache, ``token_cache.py``.
+Needs only numpy, ``tokenizers``, which is in ``vendor/`` beside this file, ``long_texts.py``, ``metrics.py``
+and ``spans.py`` there and, for a cache, ``token_cache.py``.
 """
 
 import importlib.util
@@ -37,6 +40,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -72,6 +76,14 @@ class TokenKind:
     """Not part of the text."""
 
 
+class Refused(ValueError):
+    """Why a request is refused: for its sender, and in a word for the metrics."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 @dataclass
 class Item:
     """One request: what is to be encoded, then the encodings, or the error that answers it."""
@@ -80,7 +92,54 @@ class Item:
     """Per row of the request its texts, or pairs of texts."""
     chunks: list[list[Any]] = field(default_factory=list)
     """Per row of the request its encodings."""
-    error: Any = None
+    refused: Refused | None = None
+    unknown: int = 0
+    """Unknown tokens."""
+
+
+class Counts:
+    """The numbers of one instance for the metrics page: docs/metrics.md."""
+
+    def __init__(self, module: Any, args: dict[str, str]) -> None:
+        self.metrics = metrics = module.Metrics(args)
+        metrics.reference()
+        self.text = metrics.counter("trb_texts_total", "Texts, or pairs of texts, that became tokens")
+        self.token = metrics.counter("trb_tokens_total", "Tokens of these texts")
+        self.unknown = metrics.counter("trb_unknown_tokens_total", "Tokens of text outside of the vocabulary")
+        self.truncated = metrics.counter("trb_truncated_texts_total", "Texts that were cut to fit the model")
+        self.refused = metrics.labelled(
+            "trb_refused_texts_total", "Texts because of which a request was refused", "reason"
+        )
+        self.length = metrics.histogram("trb_text_tokens", "Tokens of a text", module.TEXT_TOKENS)
+        self.rows = metrics.rows()
+        self.tokenize, self.write = metrics.phase("tokenize"), metrics.phase("write")
+
+    def cache(self) -> tuple[Any, Any]:
+        """Counters of hits and misses."""
+        hits = self.metrics.counter("trb_token_cache_hits_total", "Texts whose tokens the cache held")
+        return hits, self.metrics.counter("trb_token_cache_misses_total", "Texts that the cache did not hold")
+
+    def execution(self, items: list[Item], strided: bool, limit: int) -> None:
+        """Add one execution; ``strided``: the pieces of a row are one text."""
+        rows, truncated = 0, 0
+        lengths: list[int] = []
+        for item in items:
+            if item.refused is not None:
+                self.refused(item.refused.reason)
+                continue
+            rows += len(item.rows)
+            for row in item.chunks:
+                lengths += [sum(map(len, row))] if strided else map(len, row)
+                if limit and not strided:
+                    truncated += sum(len(piece) >= limit and bool(piece.overflowing) for piece in row)
+        for length in lengths:
+            self.length(length)
+        self.text(len(lengths))
+        self.token(sum(lengths))
+        self.unknown(sum(item.unknown for item in items))
+        self.truncated(truncated)
+        if rows:
+            self.rows(rows)
 
 
 class TritonPythonModel:
@@ -113,6 +172,7 @@ class TritonPythonModel:
         self.required_id = int(parameters.get("required_id", "-1"))
         self.required_token = parameters.get("required_token", "")
         self.unk_id = int(parameters.get("unk_id", "-1"))
+        self.unknown_id = int(parameters.get("unknown_id", "-1"))
         self.cls_id = int(parameters.get("cls_id", "-1"))
         self.no_empty = parameters.get("no_empty", "") == "true"
         self.inputs = [entry["name"] for entry in config.get("input", [{"name": "TEXT"}])]
@@ -138,38 +198,67 @@ class TritonPythonModel:
         self.shortener = self.long_texts.Shortener(
             self.tokenizer, self.max_length, self.truncation, self.max_chunks, bool(self.spans)
         )
+        metrics = beside("metrics")
+        self.counts = Counts(metrics, args)
+        self.sample = (
+            beside("answer_metrics").AnswerSample(metrics.Metrics, args)
+            if "answers_model" in parameters
+            else None
+        )
         most = int(parameters.get("cache", "0"))
         self.encodings = (
-            beside("token_cache").TokenCache(self.encode, most, args.get("model_name", ""))
-            if most
-            else self.encode
+            beside("token_cache").TokenCache(self.encode, most, *self.counts.cache()) if most else self.encode
         )
+        self.steps = beside("spans").Steps(args)
         # Only the tokens of such a tokenizer show where a word begins (as transformers decides it).
         self.marks_subwords = bool(getattr(self.tokenizer.model, "continuing_subword_prefix", None))
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answer every request; one that cannot be read fails alone."""
+        start, end = perf_counter(), self.steps.begin(requests)
         items = [self.parse_request(request) for request in requests]
-        encodings = iter(self.encodings([text for item in items for row in item.rows for text in row]))
+        texts = [text for item in items for row in item.rows for text in row]
+        encodings = iter(self.encodings(texts))
         for item in items:
             self.collect_chunks(item, encodings)
+        tokenized = perf_counter()
+        end("tokenize", texts=len(texts))
         width = 0
         if self.pad_together:
-            width = max((self.width(item.chunks) for item in items if item.error is None), default=0)
-        return [self.build_response(item, width) for item in items]
+            width = max((self.width(item.chunks) for item in items if item.refused is None), default=0)
+        responses = [self.build_response(item, width) for item in items]
+        end("write")
+        self.counts.execution(items, self.stride > 0, self.max_length)
+        self.counts.tokenize(tokenized - start)
+        self.counts.write(perf_counter() - tokenized)
+        if self.sample is not None:
+            self.sample.offer(responses)
+        return responses
+
+    def finalize(self) -> None:
+        """Deliver the last numbers and spans."""
+        if self.sample is not None:
+            self.sample.close()
+        self.counts.metrics.close()
+        self.steps.close()
 
     def parse_request(self, request: Any) -> Item:
         """The texts of a request, or its error."""
         try:
             return Item(rows=self.texts(request))
+        except Refused as error:
+            return Item(refused=error)
         except ValueError as error:
-            return Item(error=invalid(str(error)))
+            return Item(refused=Refused(str(error), "other"))
 
     def texts(self, request: Any) -> list[list[Any]]:
         """Per row of a request what is to be encoded: texts, or pairs of them."""
         tensors = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
         for name, raw in tensors.items():
-            self.long_texts.refuse_large(raw, name, self.max_text_bytes, TEXTS * self.max_text_bytes)
+            try:
+                self.long_texts.refuse_large(raw, name, self.max_text_bytes, TEXTS * self.max_text_bytes)
+            except ValueError as error:
+                raise Refused(str(error), "too_long") from None
         first, second = self.inputs[0], self.inputs[-1]
         if self.hypothesis and first == second:
             return self.hypotheses([""] * len(tensors[first]), decode(tensors[first], first))
@@ -195,27 +284,28 @@ class TritonPythonModel:
             # An empty label only fills the row of a text that has fewer of them than its neighbours.
             own = [label for label in labels[number * each : (number + 1) * each] if label]
             if not own:
-                raise ValueError(f"row {number} of input '{self.inputs[-1]}' has no label")
+                raise Refused(f"row {number} of input '{self.inputs[-1]}' has no label", "no_label")
             # Before they are encoded: each costs a run of the tokenizer over the whole text.
-            if problem := self.too_many_chunks(number, len(own)):
-                raise ValueError(problem)
+            if refused := self.too_many_chunks(number, len(own)):
+                raise refused
             sentences = [self.hypothesis.format(label) for label in own]
             rows.append([(text, s) for s in sentences] if len(self.inputs) > 1 else sentences)
         return rows
 
     def refuse_empty(self, texts: list[str], name: str) -> None:
-        """ValueError for an empty text."""
+        """``Refused`` for an empty text."""
         if "" in texts:
-            raise ValueError(f"text {texts.index('')} of input '{name}' is empty")
+            raise Refused(f"text {texts.index('')} of input '{name}' is empty", "empty")
 
-    def too_many_chunks(self, number: int, count: int) -> str:
-        """Why a row of ``count`` chunks is refused; empty if it is not."""
+    def too_many_chunks(self, number: int, count: int) -> Refused | None:
+        """Why a row of ``count`` chunks is refused; None if it is not."""
         if not 0 < self.max_chunks < count:
-            return ""
-        return (
+            return None
+        return Refused(
             f"row {number} of input '{self.inputs[-1]}' makes at least {count} rows of the model, "
             f"{self.max_chunks} is the most (parameter most_rows in the tokenizer's config.pbtxt): "
-            "send less in one row, or build with --most-rows"
+            "send less in one row, or build with --most-rows",
+            "too_many_rows",
         )
 
     def encode(self, texts: list[Any]) -> list[Any]:
@@ -248,17 +338,17 @@ class TritonPythonModel:
         """Take the item's encodings, and with a stride all pieces of a long text; or set its error."""
         rows = [list(islice(encodings, len(row))) for row in item.rows]
         for number, row in enumerate(rows):
-            problem = self.encoding_problem(number, row)
-            if not problem:
+            refused = self.encoding_problem(number, row)
+            if refused is None:
                 chunks = [piece for one in row for piece in (one, *one.overflowing)] if self.stride else row
-                problem = self.too_many_chunks(number, len(chunks))
-            if problem:
-                item.error = invalid(problem)
+                refused = self.too_many_chunks(number, len(chunks))
+            if refused is not None:
+                item.refused = refused
                 return
             item.chunks.append(chunks)
 
-    def encoding_problem(self, number: int, encodings: list[Any]) -> str:
-        """Why a row cannot be answered; empty if it can."""
+    def encoding_problem(self, number: int, encodings: list[Any]) -> Refused | None:
+        """Why a row cannot be answered; None if it can."""
         for encoding in encodings:
             if isinstance(encoding, Exception):
                 names = " and ".join(f"'{name}'" for name in self.inputs)
@@ -269,21 +359,24 @@ class TritonPythonModel:
                     if short
                     else encoding
                 )
-                return f"text {number} of input {names} cannot be tokenized: {why}"
+                message = f"text {number} of input {names} cannot be tokenized: {why}"
+                return Refused(message, "too_long" if short else "not_tokenizable")
             if 0 < self.most_tokens < len(encoding.ids):
                 names = " and ".join(f"'{name}'" for name in self.inputs)
-                return (
+                return Refused(
                     f"text {number} of input {names} has {len(encoding.ids)} tokens, and there is memory for "
-                    f"{self.most_tokens} (parameter most_tokens in the tokenizer's config.pbtxt)"
+                    f"{self.most_tokens} (parameter most_tokens in the tokenizer's config.pbtxt)",
+                    "too_long",
                 )
             if self.vocabulary and (problem := self.beyond_vocabulary(number, encoding)):
-                return problem
+                return Refused(problem, "vocabulary")
             if self.required_id >= 0 and self.required_id not in encoding.ids:
-                return (
+                return Refused(
                     f"text {number} of input '{self.inputs[0]}' has no {self.required_token} "
-                    "within the tokens that the model takes"
+                    "within the tokens that the model takes",
+                    "mask_missing",
                 )
-        return ""
+        return None
 
     def beyond_vocabulary(self, number: int, encoding: Any) -> str:
         """The problem of a text that spells a token for which the model has no row; empty if it has none."""
@@ -305,9 +398,12 @@ class TritonPythonModel:
 
     def build_response(self, item: Item, shared_width: int) -> Any:
         """The answer to one request, padded to its longest row, or to the width of all requests."""
-        if item.error is not None:
-            return pb_utils.InferenceResponse(error=item.error)
+        if item.refused is not None:
+            error = pb_utils.TritonError(str(item.refused), pb_utils.TritonError.INVALID_ARG)
+            return pb_utils.InferenceResponse(error=error)
         ids = [join([self.filled(chunk.ids) for chunk in row], CHUNK_SEPARATOR) for row in item.chunks]
+        if self.unknown_id >= 0:
+            item.unknown = sum(row.count(self.unknown_id) for row in ids)
         width = shared_width or self.width(item.chunks)
         tensors = []
         for name, dtype in self.outputs:
@@ -422,11 +518,6 @@ def join(parts: list[list[int]], separator: int) -> list[int]:
     return whole
 
 
-def invalid(message: str) -> Any:
-    """The error of a request that is wrong."""
-    return pb_utils.TritonError(message, pb_utils.TritonError.INVALID_ARG)
-
-
 def reraise_if_fatal(error: BaseException) -> None:
     """A panic of the Rust library is no ``Exception``; what must end the process is raised again."""
     if isinstance(error, (KeyboardInterrupt, SystemExit)):
@@ -434,13 +525,12 @@ def reraise_if_fatal(error: BaseException) -> None:
 
 
 def decode(raw: Any, name: str) -> list[str]:
-    """The texts of one input; ValueError names the one that is not UTF-8."""
+    """The texts of one input; ``Refused`` names the one that is not UTF-8."""
     texts = []
     for number, item in enumerate(raw.reshape(-1)):
         try:
             texts.append(item.decode("utf-8") if isinstance(item, bytes) else str(item))
         except UnicodeDecodeError as error:
-            raise ValueError(
-                f"text {number} of input '{name}' is not valid UTF-8: {error.reason} at byte {error.start}"
-            ) from None
+            problem = f"is not valid UTF-8: {error.reason} at byte {error.start}"
+            raise Refused(f"text {number} of input '{name}' {problem}", "not_utf8") from None
     return texts

@@ -120,6 +120,17 @@ def test_no_request_fails_while_it_stops(tmp_path: Path, repository: Path) -> No
         assert statuses and {*statuses} == {200}
 
 
+def test_a_drain_keeps_answering_for_its_time(tmp_path: Path, repository: Path) -> None:
+    with serve(tmp_path, repository, "--openai", PORT, "--drain", "3", "--json") as running:
+        url = running.ready()["urls"]["openai"]
+        begun = time.monotonic()
+        running.process.send_signal(signal.SIGTERM)
+        until(lambda: httpx.get(f"{url}/health").status_code == 503, 3)
+        assert embeds(url)
+        running.process.wait(60)
+        assert time.monotonic() - begun > 3
+
+
 def test_in_the_background(tmp_path: Path, repository: Path) -> None:
     ports = ("--http-port=0", "--grpc-port=0", "--metrics-port=0")
     done = in_folder(tmp_path, "serve", str(repository), *ports, "--openai", PORT, "--detach", "--json")

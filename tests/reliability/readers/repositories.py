@@ -1,4 +1,4 @@
-"""Repositories: config.pbtxt, manifest.json, journals, golden cases."""
+"""Repositories: config.pbtxt, manifest.json, journals, golden cases, references."""
 
 from __future__ import annotations
 
@@ -304,6 +304,34 @@ def _cases(case: Path) -> None:
             cases.among(one.outputs, tensor, answer)
 
 
+def _reference_base(root: Path) -> None:
+    (root / "bert_tokenizer" / "1").mkdir(parents=True)
+    (root / "bert_tokenizer" / "config.pbtxt").write_text('backend: "python"\n')
+
+
+def _reference_seeds() -> list[bytes]:
+    from triton_repo_builder.repository import reference
+    from triton_repo_builder.repository.reference import Distribution, Reference
+
+    distributions = {
+        "text_tokens": Distribution(texts=500, shares={"8": 0.25, "+Inf": 0.75}),
+        "answers": Distribution(texts=120, shares={"good": 0.5, "other": 0.5}, model="bert_model"),
+    }
+    return [reference.dump(Reference(source="texts.txt", distributions=distributions)).encode()]
+
+
+def _reference(case: Path) -> None:
+    """As ``trb drift --repo`` takes it."""
+    from triton_repo_builder import repository
+    from triton_repo_builder.run.observe import drift
+    from triton_repo_builder.run.observe.exposition import Page, Sample
+
+    labels = {"model": "bert_model", "version": "1", "label": "good"}
+    stored = Page(drift.of_repository(repository.read(case)))
+    for each in drift.compare(Page([Sample("trb_answers_total", labels, 300.0)]), stored=stored):
+        assert each.verdict
+
+
 READERS = (
     Reader(
         name="pbtxt",
@@ -367,5 +395,15 @@ READERS = (
         lay=write("smoke.json"),
         read=_cases,
         share=1.0,
+    ),
+    Reader(
+        name="reference",
+        about="reference.json",
+        seeds=_reference_seeds,
+        damage=mutate.damaged_json,
+        base=_reference_base,
+        lay=write("bert_tokenizer/1/reference.json"),
+        read=_reference,
+        share=0.5,
     ),
 )

@@ -128,6 +128,7 @@ CHANGED = (
     RevisionOptions(verify=True, public_keys=Path("/keys"), follow=True, interval=7.0),
     ProcessOptions(restarts=0, admin_key=Path("/key")),
     OpenAIOptions(on=True, port=0, gateway=GatewayOptions(page=False, shadow=ShadowOptions(target="2"))),
+    OpenAIOptions(gateway=GatewayOptions(trace="http://a:4318/v1/traces", trace_rate=0, log_format="json")),
 )
 
 

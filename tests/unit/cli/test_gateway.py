@@ -9,13 +9,14 @@ import click
 import pytest
 
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.base.option_values import InvalidValue, Share
+from triton_repo_builder.base.option_values import InvalidValue, Receiver, Share
 from triton_repo_builder.cli import declared, gateway, group
 from triton_repo_builder.cli.serve import ProcessOptions
 from triton_repo_builder.cli.serve_openai import OpenAIOptions
 from triton_repo_builder.run.client import Answer, HttpClient
 from triton_repo_builder.run.gateway import server
 from triton_repo_builder.run.gateway.options import GatewayOptions, ShadowOptions
+from triton_repo_builder.run.options import ServeOptions
 
 ENTRY = {
     "endpoint": "minilm",
@@ -162,6 +163,52 @@ def test_options_of_a_gateway_need_openai() -> None:
     for options in (OpenAIOptions(gateway=keyed), OpenAIOptions(port=9001)):
         with pytest.raises(click.UsageError):
             options.checked()
+
+
+def test_traces_and_the_logs_form_are_options_of_server_and_gateway() -> None:
+    shared = GatewayOptions(trace="http://a:4318/v1/traces", trace_rate=10, log_format="json")
+    alone = OpenAIOptions(gateway=shared).checked().applied(ServeOptions())
+    assert (alone.trace, alone.trace_rate, alone.log_json) == ("http://a:4318/v1/traces", 10, True)
+    # The gateway decides, and Triton traces what it is handed.
+    assert OpenAIOptions(on=True, gateway=shared).applied(ServeOptions()).trace_rate == 0
+    assert (
+        not OpenAIOptions(gateway=GatewayOptions(log_format="text"))
+        .checked()
+        .applied(ServeOptions())
+        .log_json
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("otlp://collector", "http://collector:4318/v1/traces"),
+        ("otlp://127.0.0.1:9/", "http://127.0.0.1:9/v1/traces"),
+        ("otlps://c.example:443/api/otel/v1/traces?x=1", "https://c.example:443/api/otel/v1/traces?x=1"),
+        ("otlp://[::1]:4318", "http://[::1]:4318/v1/traces"),
+        ("http://collector:4318/v1/traces", "http://collector:4318/v1/traces"),
+    ],
+)
+def test_addresses_of_receivers(text: str, url: str) -> None:
+    assert Receiver().parse(text) == url == Receiver().parse(url)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "collector:4318",
+        "grpc://a:4317",
+        "otlp://",
+        "otlp://a:x",
+        "otlp://a b",
+        "otlp://u:p@a",
+        "otlp://a:0",
+    ],
+)
+def test_other_addresses_are_refused(text: str) -> None:
+    with pytest.raises(InvalidValue):
+        Receiver().parse(text)
 
 
 def test_the_options_reach_a_server_in_the_background_and_the_gateway() -> None:

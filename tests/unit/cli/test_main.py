@@ -156,6 +156,24 @@ def test_an_unknown_command(word: str, hint: str, capsys: pytest.CaptureFixture[
             "--image and --triton-release both choose the image",
             "use one of them",
         ),
+        (
+            "serve --trace a:4318",
+            "--trace",
+            "'a:4318' is not the address of a receiver",
+            "write otlp://HOST:4318",
+        ),
+        (
+            "gateway --trace grpc://a",
+            "--trace",
+            "'grpc://a' is not the address of a receiver",
+            "write otlp://",
+        ),
+        (
+            "serve --log-format yaml",
+            "--log-format",
+            "'yaml' is not one of 'none', 'text', 'json'",
+            "see trb serve --help",
+        ),
         ("tune --slo p99=1s --matrix --write", "", "--matrix is a table on standard output", "leave out"),
     ],
 )

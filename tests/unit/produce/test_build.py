@@ -55,8 +55,11 @@ def test_an_embedder(tmp_path: Path, output: Path) -> None:
         "bert_model/1/weights.onnx",
         "bert_model/config.pbtxt",
         "bert_model/warmup/trb_tokens",
+        "bert_tokenizer/1/answer_metrics.py",
         "bert_tokenizer/1/long_texts.py",
+        "bert_tokenizer/1/metrics.py",
         "bert_tokenizer/1/model.py",
+        "bert_tokenizer/1/spans.py",
         "bert_tokenizer/1/tokenizer.json",
         "bert_tokenizer/config.pbtxt",
     ]
@@ -65,7 +68,17 @@ def test_an_embedder(tmp_path: Path, output: Path) -> None:
     assert made.entry.to_json()["inputs"] == [{"name": "TEXT", "datatype": "BYTES", "shape": [-1, 1]}]
     assert made.entry.to_json()["outputs"] == [{"name": "embedding", "datatype": "FP32", "shape": [-1, 8]}]
     assert [source.file for source in made.entry.served.sources] == ["model.onnx", "tokenizer.json"]
-    assert parsed(made, "bert_tokenizer")["parameters"]["max_length"] == {"string_value": "24"}
+    parameters = parsed(made, "bert_tokenizer")["parameters"]
+    assert parameters["max_length"] == {"string_value": "24"}
+    assert parameters["unknown_id"] == {"string_value": str(tiny.WORDS.index("[UNK]"))}
+    assert "metrics" not in parameters
+
+
+def test_metrics_off_is_a_parameter_of_the_models_that_count(tmp_path: Path, output: Path) -> None:
+    made = tiny.make(tiny.embedder(tmp_path / "bert"), output, metrics="off")
+    for name in ("bert_tokenizer", "bert_model"):
+        assert parsed(made, name)["parameters"]["metrics"] == {"string_value": "off"}
+    assert "metrics" not in parsed(made, "bert").get("parameters", {})
 
 
 def test_warm_up_is_a_text_within_the_limit(tmp_path: Path, output: Path) -> None:

@@ -29,6 +29,8 @@ ANSWERS = sorted(path.name for path in resources.runtime("answers").glob("*.py")
 def load(folder: Path, module: str, outputs: tuple[TensorPlan, ...], **parameters: str) -> Any:
     """The model whose files lie in ``folder`` as in a repository."""
     shutil.copyfile(resources.runtime("postprocess.py"), folder / "model.py")
+    for name in ("metrics.py", "spans.py"):
+        shutil.copyfile(resources.runtime(name), folder / name)
     shutil.copyfile(resources.runtime(f"answers/{module}"), folder / "answer.py")
     spec = util.spec_from_file_location("postprocess_model", folder / "model.py")
     assert spec is not None
@@ -41,7 +43,9 @@ def load(folder: Path, module: str, outputs: tuple[TensorPlan, ...], **parameter
         "output": [{"name": o.name, "data_type": o.data_type, "dims": list(o.dims)} for o in outputs],
         "parameters": {key: {"string_value": value} for key, value in parameters.items()},
     }
-    made.initialize({"model_config": json.dumps(config)})
+    pb_utils.MetricFamily.made.clear()
+    args = {"model_name": "bert_postprocess", "model_version": "3", "model_config": json.dumps(config)}
+    made.initialize(args)
     return made
 
 
@@ -73,6 +77,17 @@ def ner(folder: Path, aggregation: str) -> Any:
         labels=labels,
         aggregation=aggregation,
     )
+
+
+def counts(made: Any, name: str) -> dict[str, float]:
+    """Numbers of one metric by its own label."""
+    made.finalize()
+    page = pb_utils.MetricFamily.page(model="bert_postprocess", version="3")
+    return {
+        series.partition("{")[2].rstrip("}"): number
+        for series, number in page.items()
+        if series.startswith(f"{name}{{") and number
+    }
 
 
 TEXT = "Zoë Özil 🗼"
@@ -278,6 +293,45 @@ def test_masks_of_each_row(tmp_path: Path) -> None:
     ]
     assert both["scores"][1, 1].tolist() == [0, 0]
     assert fill_mask.TOP_K == 5
+
+
+def test_entities_are_counted_by_type(tmp_path: Path) -> None:
+    made = ner(tmp_path, "none")
+    scores, spans = np.array([SCORES, SCORES], np.float32), np.array([SPANS, SPANS], np.int32)
+    answers(made, request(TEXT=strings(TEXT, TEXT), trb_spans=spans, trb_scores=scores))
+    assert counts(made, "trb_entities_total") == {'type="PER"': 4, 'type="LOC"': 2}
+
+
+def test_answers_and_questions_without_are_counted(tmp_path: Path) -> None:
+    made = question(tmp_path, "true")
+    for best in (0, 0, 5):
+        logits = [9 * (place == best) for place in range(9)]
+        answers(made, asked(CONTEXT, PIECE, logits, logits))
+    assert counts(made, "trb_question_answers_total") == {'outcome="answer"': 1, 'outcome="none"': 2}
+
+
+def test_best_labels_and_their_scores_are_counted(tmp_path: Path) -> None:
+    made = shot(tmp_path, "true")
+    labels = np.array([["天気".encode(), b"b"]] * 3, dtype=object)
+    logits = np.array([[[0, 9], [9, 0]], [[0, 9], [9, 0]], [[0, -9], [0, 0]]], np.float32)
+    answers(made, request(LABELS=labels, trb_logits=logits))
+    assert counts(made, "trb_answers_total") == {'label="天気"': 2, 'label="b"': 1}
+    buckets = counts(made, "trb_answer_confidence_bucket")
+    assert (buckets['le="0.5"'], buckets['le="0.99"'], buckets['le="1"']) == (1, 1, 3)
+    assert 'le="0.4"' not in buckets
+
+
+def test_characters_of_transcripts_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "tokens.json").write_text(json.dumps(["_", "|", "é", "a"]), encoding="utf-8")
+    text = TensorPlan(name="text", data_type="TYPE_STRING", dims=(1,))
+    made = load(tmp_path, "speech_recognition.py", (text,), blank="_", delimiter="|")
+    ids = np.array([[2, 2, 0, 2, 3], [0, 0, 0, 0, 0]], np.int32)
+    (found,) = answers(made, request(trb_ids=ids))
+    assert found["text"].tolist() == [["ééa".encode()], [b""]]
+    buckets = counts(made, "trb_transcript_characters_bucket")
+    assert (buckets['le="1"'], buckets['le="4"'], buckets['le="+Inf"']) == (1, 2, 2)
+    page = pb_utils.MetricFamily.page(model="bert_postprocess", version="3")
+    assert (page["trb_batch_rows_sum"], page['trb_phase_seconds_count{phase="answer"}']) == (2, 1)
 
 
 def test_one_row_that_fails_fails_its_request_alone(tmp_path: Path) -> None:

@@ -50,8 +50,8 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A loaded model whose files lie as in a repository; its changes of sys.path are undone."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.delitem(sys.modules, "image_pixels", raising=False)
-    for name, target in (("image.py", "model.py"), ("image_pixels.py", "image_pixels.py")):
-        shutil.copyfile(resources.runtime(name), tmp_path / target)
+    for name in ("image.py", "image_pixels.py", "metrics.py", "spans.py"):
+        shutil.copyfile(resources.runtime(name), tmp_path / name.replace("image.py", "model.py"))
     (tmp_path / "preprocess.json").write_text(json.dumps(SETTINGS))
     spec = util.spec_from_file_location("image_model", tmp_path / "model.py")
     assert spec is not None
@@ -60,7 +60,10 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     spec.loader.exec_module(module)
     made = module.TritonPythonModel()
     config = {"max_batch_size": 8, "output": [{"name": "pixel_values", "data_type": "TYPE_FP16"}]}
-    made.initialize({"model_config": json.dumps(config)})
+    pb_utils.MetricFamily.made.clear()
+    made.initialize(
+        {"model_config": json.dumps(config), "model_name": "vit_preprocess", "model_version": "1"}
+    )
     yield made
     sys.modules.pop("image_pixels", None)
 
@@ -85,6 +88,18 @@ def test_requests_are_answered_apart(model: Any) -> None:
         "image 1 of input 'IMAGE' is not a JPEG, PNG, WEBP, GIF, BMP file: not recognised"
     )
     assert answers[3].error().message() == "input 'IMAGE' has no image"
+
+
+def test_files_are_counted(model: Any) -> None:
+    good = tiny_images.file(seed=1)
+    model.execute([request(good, good), request(good, b"text"), request(), request(b"")])
+    model.execute([request(good)])
+    model.finalize()
+    page = pb_utils.MetricFamily.page(model="vit_preprocess", version="1")
+    assert page["trb_files_total"] == page["trb_batch_rows_sum"] == 3
+    assert page["trb_batch_rows_count"] == page['trb_phase_seconds_count{phase="decode"}'] == 2
+    assert page['trb_refused_files_total{reason="unreadable"}'] == 1
+    assert page['trb_refused_files_total{reason="empty"}'] == 2
 
 
 def test_a_missing_pillow_is_named(model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,7 +215,7 @@ def test_images_that_would_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> N
         pixels(tiny_images.file(30, 10))  # an error of Pillow's
 
 
-@pytest.mark.parametrize("name", ["image.py", "image_pixels.py"])
+@pytest.mark.parametrize("name", ["image.py", "image_pixels.py", "spans.py"])
 def test_it_needs_nothing_that_the_server_lacks(name: str) -> None:
     tree = ast.parse(resources.runtime(name).read_text(), feature_version=(3, 10))
     imported = set()

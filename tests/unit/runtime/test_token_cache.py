@@ -6,7 +6,6 @@ from importlib import util
 from typing import Any
 
 import pytest
-import triton_python_backend_utils as pb_utils
 
 from triton_repo_builder.base import resources
 
@@ -16,11 +15,6 @@ assert spec is not None
 assert spec.loader is not None
 token_cache: Any = util.module_from_spec(spec)
 spec.loader.exec_module(token_cache)
-
-
-@pytest.fixture(autouse=True)
-def _metrics() -> None:
-    pb_utils.MetricFamily.made.clear()
 
 
 class Tokenizer:
@@ -34,22 +28,18 @@ class Tokenizer:
         return [ValueError("bad") if text == "bad" else ("encoded", text) for text in texts]
 
 
-def counted() -> tuple[float, float]:
-    made = pb_utils.MetricFamily.made
-    return made[token_cache.HITS, "bert_tokenizer"].total, made[token_cache.MISSES, "bert_tokenizer"].total
-
-
 def cache(most: int = 8) -> tuple[Any, Tokenizer]:
     tokenizer = Tokenizer()
-    return token_cache.TokenCache(tokenizer, most, "bert_tokenizer"), tokenizer
+    return token_cache.TokenCache(tokenizer, most, lambda hits: None, lambda misses: None), tokenizer
 
 
 def test_a_text_is_tokenized_once() -> None:
-    made, tokenizer = cache()
+    tokenizer, hits, misses = Tokenizer(), list[int](), list[int]()
+    made = token_cache.TokenCache(tokenizer, 8, hits.append, misses.append)
     assert made(["a", "b", "a"]) == [("encoded", "a"), ("encoded", "b"), ("encoded", "a")]
     assert made(["b", ("a", "b")]) == [("encoded", "b"), ("encoded", ("a", "b"))]
     assert tokenizer.seen == ["a", "b", ("a", "b")]
-    assert counted() == (2, 3)
+    assert (sum(hits), sum(misses)) == (2, 3)
 
 
 def test_what_was_not_used_for_longest_is_forgotten() -> None:
@@ -75,13 +65,7 @@ def test_errors_and_long_texts_are_not_kept(text: Any) -> None:
     assert tokenizer.seen == [text, text]
 
 
-def test_a_server_without_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pb_utils.MetricFamily, "enabled", False)
-    made, _ = cache()
-    assert made(["a"]) == made(["a"])
-
-
 def test_imports_are_those_of_the_server() -> None:
     lines = FILE.read_text().splitlines()
     names = {line.split()[1].split(".")[0] for line in lines if line.startswith(("import ", "from "))}
-    assert names == {"collections", "typing", "triton_python_backend_utils"}
+    assert names == {"collections", "typing"}

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from importlib import util
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,17 @@ SOURCE = resources.runtime("tokenizer.py")
 TYPES = {"INT32": np.int32, "INT64": np.int64}
 
 
+MADE: list[Any] = []
+
+
+@pytest.fixture(autouse=True)
+def _metrics() -> Iterator[None]:
+    """No model delivers its numbers late, onto the metrics page of another test."""
+    yield
+    while MADE:
+        MADE.pop().finalize()
+
+
 def model(
     folder: Path,
     *,
@@ -33,7 +45,8 @@ def model(
 ) -> Any:
     """A loaded model whose file and tokenizer lie in ``folder`` as in a repository."""
     shutil.copyfile(SOURCE, folder / "model.py")
-    shutil.copyfile(resources.runtime("long_texts.py"), folder / "long_texts.py")
+    for name in ("long_texts.py", "metrics.py", "spans.py"):
+        shutil.copyfile(resources.runtime(name), folder / name)
     tiny.tokenizer(folder / "tokenizer.json", special=special)
     spec = util.spec_from_file_location("tokenizer_model", folder / "model.py")
     assert spec is not None
@@ -47,7 +60,11 @@ def model(
         "parameters": {key: {"string_value": str(value)} for key, value in parameters.items()},
         "instance_group": [{"count": 1}],
     }
-    made.initialize({"model_config": json.dumps(config)})
+    pb_utils.MetricFamily.made.clear()
+    made.initialize(
+        {"model_config": json.dumps(config), "model_name": "bert_tokenizer", "model_version": "1"}
+    )
+    MADE.append(made)
     return made
 
 
@@ -284,6 +301,69 @@ def test_answers_with_a_cache_are_those_without(tmp_path: Path) -> None:
     shutil.copyfile(resources.runtime("token_cache.py"), tmp_path / "token_cache.py")
     made = model(tmp_path, cache=2)
     assert [answers(made, *requests) for _ in range(3)] == [plain] * 3
+
+
+def counts(made: Any) -> dict[str, float]:
+    """The metrics page without zeros and phases."""
+    made.finalize()
+    page = pb_utils.MetricFamily.page(model="bert_tokenizer", version="1")
+    return {series: number for series, number in page.items() if number and "phase" not in series}
+
+
+def test_texts_tokens_and_rows_are_counted(tmp_path: Path) -> None:
+    made = model(tmp_path, max_length=5, unknown_id=tiny.WORDS.index("[UNK]"), pad_id=9)
+    answers(made, request("a", "the 🗼 fox"), request("a b c d"), request(b"\xff"))
+    answers(made, request("a b c", ""), request("hello the 天 fox a"))
+    numbers = counts(made)
+    rows = {f'trb_batch_rows_bucket{{le="{le}"}}': 2 for le in (4, 8, 16, 32, 64, 128, 256, "+Inf")}
+    wide = {f'trb_text_tokens_bucket{{le="{4 << power}"}}': 6 for power in range(1, 12)}
+    assert numbers == {
+        "trb_texts_total": 6,
+        "trb_tokens_total": 3 + 5 + 5 + 5 + 2 + 5,
+        "trb_unknown_tokens_total": 2,
+        "trb_truncated_texts_total": 2,
+        'trb_refused_texts_total{reason="not_utf8"}': 1,
+        "trb_text_tokens_count": 6,
+        "trb_text_tokens_sum": 25,
+        'trb_text_tokens_bucket{le="4"}': 2,
+        'trb_text_tokens_bucket{le="+Inf"}': 6,
+        **wide,
+        **rows,
+        "trb_batch_rows_count": 2,
+        "trb_batch_rows_sum": 6,
+    }
+    page = pb_utils.MetricFamily.page(model="bert_tokenizer", version="1")
+    for phase in ("tokenize", "write"):
+        assert page[f'trb_phase_seconds_count{{phase="{phase}"}}'] == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "parameters"),
+    [
+        ("a" * 65, "too_long", {"max_text_bytes": 64}),
+        ("a a a a", "too_long", {"most_tokens": 5}),
+        ("", "empty", {"no_empty": "true"}),
+        ("the fox", "vocabulary", {"vocabulary": tiny.WORDS.index("fox")}),
+        ("a", "mask_missing", {"required_id": 63, "required_token": "[MASK]"}),
+    ],
+)
+def test_refused_texts_are_counted_by_reason(
+    text: str, reason: str, parameters: dict[str, Any], tmp_path: Path
+) -> None:
+    made = model(tmp_path, **parameters)
+    (message,) = answers(made, request(text))
+    assert isinstance(message, str)
+    assert counts(made) == {f'trb_refused_texts_total{{reason="{reason}"}}': 1}
+
+
+def test_texts_of_a_cache_are_counted(tmp_path: Path) -> None:
+    shutil.copyfile(resources.runtime("token_cache.py"), tmp_path / "token_cache.py")
+    made = model(tmp_path, cache=8)
+    for _ in range(3):
+        answers(made, request("a", "b"))
+    numbers = counts(made)
+    assert (numbers["trb_token_cache_hits_total"], numbers["trb_token_cache_misses_total"]) == (4, 2)
+    assert numbers["trb_texts_total"] == 6
 
 
 # Standard library of Python 3.10, and what the stock image or vendor/ brings.

@@ -20,7 +20,8 @@ A, B, C, HELLO, THE, FOX = (tiny.WORDS.index(word) for word in ("a", "b", "c", "
 
 def model(folder: Path, inputs: tuple[str, ...], outputs: tuple[str, ...], **parameters: str) -> Any:
     shutil.copyfile(resources.runtime("tokenizer.py"), folder / "model.py")
-    shutil.copyfile(resources.runtime("long_texts.py"), folder / "long_texts.py")
+    for name in ("long_texts.py", "metrics.py", "spans.py"):
+        shutil.copyfile(resources.runtime(name), folder / name)
     tiny.tokenizer(folder / "tokenizer.json")
     spec = importlib.util.spec_from_file_location("tokenizer_model", folder / "model.py")
     assert spec is not None

@@ -23,6 +23,7 @@ from triton_repo_builder.model.read.empty_cache import IDS, EmptyCache
 from triton_repo_builder.model.read.input_constants import InputConstant
 from triton_repo_builder.model.read.source import Source
 from triton_repo_builder.repository.cases import Case, CaseFile, Tolerance
+from triton_repo_builder.repository.reference import Reference
 
 _LOCALE = re.compile(r"Failed to construct locale with name:([\w.@-]+)")
 _ONNXRUNTIME = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : (Load model from .* failed:)?")
@@ -175,6 +176,8 @@ class Recording:
     compared: bool = True
     """Whether answers in a batch were compared with answers alone, if there is a batch axis."""
     notes: tuple[str, ...] = ()
+    reference: Reference | None = None
+    """Distributions of texts and answers, which a server's are compared with."""
 
     def noted(self, *notes: str) -> Recording:
         """The recording with these notes added; empty ones are left out."""

@@ -65,7 +65,7 @@ def record(
     """Golden cases of a text endpoint: texts in, the task's outputs out; also beside a long neighbour."""
     tokenizer = library(source)
     examples = [
-        (name, _short(task, example, settings.max_length)) for name, example in task.examples or SINGLE
+        (name, short(task, example, settings.max_length)) for name, example in task.examples or SINGLE
     ]
     runs = {
         name: run
@@ -106,7 +106,7 @@ def record(
     return Recording(cases=cases, batchable=batching, interaction=interaction, compared=bool(runs))
 
 
-def _short(task: TaskPlan, example: Example, limit: int | None) -> Example:
+def short(task: TaskPlan, example: Example, limit: int | None) -> Example:
     """Two texts as long as the limit needs.
 
     Of texts that are cut to equal shares, the library joins each piece that it cuts off of one with each

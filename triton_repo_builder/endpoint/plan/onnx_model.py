@@ -66,6 +66,8 @@ class TokenSettings:
     """Rows of the embedding, if the tokenizer has tokens beyond; else 0."""
     cache: int = 0
     """Texts whose tokens are kept; 0: none."""
+    unknown_id: int = -1
+    """Token for text that is not in the vocabulary; -1: none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,6 +230,7 @@ def _tokenizer(
             *((("most_tokens", str(tokens.most_tokens)),) if tokens.most_tokens else ()),
             *((("vocabulary", str(tokens.vocabulary)),) if tokens.vocabulary else ()),
             *((("cache", str(tokens.cache)),) if tokens.cache else ()),
+            *((("unknown_id", str(tokens.unknown_id)),) if tokens.unknown_id >= 0 else ()),
             *encoding.parameters,
         ),
         reasons=(("instances", settings.preprocess_instances.reason), ("batching", TEXTS_JOIN)),

@@ -13,7 +13,14 @@ from triton_repo_builder.base.files import File
 from triton_repo_builder.endpoint.golden import original, short_rows, transformers_check
 from triton_repo_builder.endpoint.golden import text as golden
 from triton_repo_builder.endpoint.golden.original import OriginalModel, Recording
-from triton_repo_builder.endpoint.plan import defaults, onnx_model, text_limits, text_memory, text_padding
+from triton_repo_builder.endpoint.plan import (
+    defaults,
+    onnx_model,
+    text_limits,
+    text_memory,
+    text_padding,
+    text_reference,
+)
 from triton_repo_builder.endpoint.plan.defaults import ModelFacts
 from triton_repo_builder.endpoint.plan.endpoint import (
     PLACEHOLDER,
@@ -38,6 +45,7 @@ from triton_repo_builder.model.read.options import usage
 from triton_repo_builder.model.read.tokenizer import TokenizerSpec
 from triton_repo_builder.repository import tensor_names
 from triton_repo_builder.repository.cases import CaseFile
+from triton_repo_builder.repository.reference import Reference
 
 NO_CASES = (
     "no golden cases: the examples are too long for the model, or float noise changes their answers; "
@@ -96,7 +104,8 @@ def record(request: PlanRequest, prepared: TextEncoding, original: OriginalModel
     batching = source.signature.batch.possible
     recording = golden.record(original, source, request.task, settings, request.name, batching=batching)
     short = short_rows.note(original, source, request.task, settings)
-    return recording.noted(note, short, "" if recording.cases else NO_CASES)
+    reference = text_reference.measure(request, settings, original, recording.cases)
+    return replace(recording.noted(note, short, "" if recording.cases else NO_CASES), reference=reference)
 
 
 def recording_settings(prepared: TextEncoding) -> golden.TokenizerSettings:
@@ -164,6 +173,7 @@ def plan(request: PlanRequest, prepared: TextEncoding, recording: Recording | No
         max_text_bytes=options.max_text_bytes or 0,
         most_tokens=memory.most_tokens,
         cache=options.tokenizer_cache or 0,
+        unknown_id=spec.unknown_id,
         vocabulary=text_limits.unknown_tokens(source, spec)[0],
     )
     # Without cases nothing shows that the model can run the sample, and a failing warm-up may end the server.
@@ -175,6 +185,7 @@ def plan(request: PlanRequest, prepared: TextEncoding, recording: Recording | No
     rows = (("rows", padding.rows.value),) if padding.mode is Mode.RAGGED else ()
     root = f"{repository.models[1].name}/{options.version}"
     wheel = (options.tokenizers_wheel,) if options.tokenizers_wheel else ()
+    reference = recording.reference if recording else _reference(request, prepared)
     return EndpointPlan(
         repository=repository,
         settings=settings,
@@ -188,6 +199,7 @@ def plan(request: PlanRequest, prepared: TextEncoding, recording: Recording | No
             *sample_files,
             *text_files,
             *postprocess_files(task, request.name, options.version),
+            *text_reference.files(request, reference),
         ),
         vendored=(Vendored(library="tokenizers", path=f"{root}/vendor", wheels=wheel),),
         front=_front(request, prepared, types, padding.rows, memory) if padding.mode is Mode.RAGGED else None,
@@ -198,8 +210,14 @@ def plan(request: PlanRequest, prepared: TextEncoding, recording: Recording | No
             *(recording.notes if recording else _unproven(batching, interaction)),
             *(text_padding.fallback(padding, task, options) if batching else ()),
             *not_batched(obstacle),
+            *filter(None, (text_reference.note(request, reference),)),
         ),
     )
+
+
+def _reference(request: PlanRequest, prepared: TextEncoding) -> Reference | None:
+    """Distributions of the tokens alone, for the original model is not run."""
+    return text_reference.measure(request, recording_settings(prepared), None, None)
 
 
 def _runtime(root: str, name: str) -> tuple[File, ...]:

@@ -63,6 +63,7 @@ KIND_OPTIONS = {
     "max_text_bytes": TOKENIZED,
     "run_tokens": (Kind.TEXT,),
     "tokenizer_cache": (Kind.TEXT,),
+    "reference": (Kind.TEXT,),
     "padding": TOKENIZED,
     "raw_output": (Kind.TEXT, Kind.TENSOR),
     "preprocessor": (Kind.IMAGE, Kind.IMAGE_AND_TEXT, Kind.AUDIO),

@@ -18,7 +18,7 @@ from triton_repo_builder.measure.bench.load.messages import (
 )
 from triton_repo_builder.measure.bench.load.requests import Payload
 from triton_repo_builder.measure.bench.load.workers import WorkerPool
-from triton_repo_builder.measure.bench.measure import cpu, window_statistics
+from triton_repo_builder.measure.bench.measure import window_statistics
 from triton_repo_builder.measure.bench.measure.bottleneck import ClientLoad, verdict
 from triton_repo_builder.measure.bench.measure.snapshots import (
     Snapshot,
@@ -40,6 +40,7 @@ from triton_repo_builder.measure.bench.target import Target
 from triton_repo_builder.measure.options import SETTLED, BenchOptions
 from triton_repo_builder.run.client import statistics
 from triton_repo_builder.run.client.statistics import ModelSplit
+from triton_repo_builder.run.serve.processes import cpu
 
 LEAD = 0.05
 """Seconds between the order to start and the start."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.measure.bench.measure import cpu
 from triton_repo_builder.measure.bench.options import Variant
 from triton_repo_builder.repository import CASES, cases, composition
 from triton_repo_builder.repository.config import ModelConfig
 from triton_repo_builder.repository.interface import Endpoint
 from triton_repo_builder.run.client import HttpClient, RequestFailed
+from triton_repo_builder.run.serve.processes import cpu
 
 ASK = 30.0
 """Seconds for questions about the server and its statistics; ``--timeout`` is for requests."""

@@ -6,8 +6,7 @@ generated numbers.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import shorten
@@ -23,6 +22,7 @@ from triton_repo_builder.endpoint.golden.input_sizes import AxisSizes
 from triton_repo_builder.endpoint.golden.original import OriginalModel
 from triton_repo_builder.endpoint.plan import text as text_plan
 from triton_repo_builder.endpoint.plan.kinds import KINDS
+from triton_repo_builder.endpoint.tasks.support.examples import of_lines
 from triton_repo_builder.endpoint.tasks.task import Example, Kind, TaskPlan
 from triton_repo_builder.measure.bench.load import texts as corpus
 from triton_repo_builder.model.graph import reader
@@ -141,58 +141,11 @@ def _texts(requested: Requested, file: Path | None) -> SampleSet:
 
 
 def examples(task: TaskPlan, file: Path | None) -> list[Example]:
-    """Texts of a file, or of the shipped corpus, as the inputs of this task.
-
-    A line of a file is a text, or a JSON object of the inputs. A task of two texts gets two neighbouring
-    lines, a task of labels the labels of its own examples, fill-mask a mask in place of the middle word.
-    """
+    """Texts of a file, or of the shipped corpus, as the inputs of this task."""
     lines = corpus.corpus(file)
     if file is None:
         lines = tuple(lines[number * len(lines) // TEXTS] for number in range(TEXTS))
-    return [_example(task, lines, number) for number in range(len(lines))]
-
-
-def _example(task: TaskPlan, lines: Sequence[str], number: int) -> Example:
-    if stated := _stated(task, lines[number]):
-        return stated
-    example = dict(task.examples[0][1]) if task.examples else {}
-    values: dict[str, tuple[str, ...]] = {}
-    for place, field in enumerate(task.texts):
-        if field.several and field.name in example:
-            values[field.name] = tuple(example[field.name])
-        elif not field.optional:
-            values[field.name] = (_with_probe(lines[(number + place) % len(lines)], task.encoding.probe),)
-    return values
-
-
-def _stated(task: TaskPlan, line: str) -> Example | None:
-    """The inputs that a line states as JSON; None if it is a text. Raises ``TrbError`` for other inputs."""
-    if not line.startswith("{"):
-        return None
-    try:
-        stated = json.loads(line)
-    except ValueError:
-        return None
-    lists = {name: value if isinstance(value, list) else [value] for name, value in stated.items()}
-    needed = {field.name for field in task.texts if not field.optional}
-    texts = all(isinstance(text, str) for values in lists.values() for text in values)
-    if texts and all(lists.values()) and needed <= set(lists) <= {field.name for field in task.texts}:
-        return {name: tuple(values) for name, values in lists.items()}
-    raise TrbError(
-        Code.USAGE,
-        f"{shorten(line, 60)} does not state the inputs of this model",
-        where="--samples",
-        remedy=f"a JSON object of texts for {', '.join(sorted(needed))}, or a plain text on each line",
-    )
-
-
-def _with_probe(line: str, probe: str) -> str:
-    """The text with the mask token in place of the middle word, for a task that needs one."""
-    if not probe or probe in line:
-        return line
-    words = line.split()
-    words[len(words) // 2] = probe
-    return " ".join(words)
+    return of_lines(task, lines, "--samples")
 
 
 def _files(requested: Requested) -> SampleSet:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from triton_repo_builder.endpoint.golden import original
 from triton_repo_builder.endpoint.golden.original import OriginalModel
-from triton_repo_builder.measure.bench.measure import cpu
 from triton_repo_builder.measure.optimize.samples import Feeds, SampleSet
 from triton_repo_builder.model.read.source import Source
+from triton_repo_builder.run.serve.processes import cpu
 
 BATCHES = (1, 16)
 SECONDS = 2.0

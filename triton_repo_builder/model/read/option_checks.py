@@ -16,6 +16,8 @@ def check(options: BuildOptions) -> BuildOptions:
         except InvalidValue as error:
             raise usage(name, error.message, error.remedy) from None
     _check_batching(options)
+    if options.reference is not None and options.metrics == "off":
+        raise usage("reference", "has no effect with --metrics off", "leave one of them out")
     return options
 
 

@@ -237,6 +237,16 @@ class BuildOptions:
         metavar="N",
         rare=True,
     )
+    reference: Path | None = option(
+        None,
+        FilePath(folder=False),
+        Topic.TEXT,
+        "Texts like those to come: one a line, or .jsonl or .csv with a field text. trb drift compares a "
+        "server's texts and answers with them; of a long file 2000 are tokenized, 500 answered.",
+        default="the golden cases: too few for a verdict",
+        metavar="FILE",
+        recorded=False,
+    )
     padding: str = option(
         "ragged",
         Padding(),
@@ -391,6 +401,14 @@ class BuildOptions:
     )
     response_cache: bool = option(
         False, Switch(), Topic.SERVER, "Let the server cache the endpoint's answers.", rare=True
+    )
+    metrics: str = option(
+        "on",
+        Choice(("on", "off")),
+        Topic.SERVER,
+        "Count texts, tokens and answers on the server's metrics page (docs/metrics.md).",
+        default="on",
+        rare=True,
     )
     warmup: bool = option(
         True, Switch("no-warmup"), Topic.SERVER, "Run one request while loading.", default="warmup", rare=True

@@ -84,6 +84,16 @@ class TokenizerSpec:
         library.encode_special_tokens = self.splits_special
         return library
 
+    @cached_property
+    def unknown_id(self) -> int:
+        """Id of the token for text that is not in the vocabulary; -1: it has none."""
+        model = json.loads(self.served).get("model", {})
+        if isinstance(number := model.get("unk_id"), int):
+            return number
+        token = model.get("unk_token")
+        number = self.library.token_to_id(token) if isinstance(token, str) else None
+        return -1 if number is None else int(number)
+
     def beyond(self, rows: int) -> tuple[str, ...]:
         """The added tokens that a table of so many rows has none for."""
         added = self.library.get_added_tokens_decoder()

@@ -5,20 +5,21 @@ from __future__ import annotations
 import math
 import re
 import time
-import urllib.request
+import urllib.parse
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from triton_repo_builder.run.client.http import DOCUMENT, HttpClient
+from triton_repo_builder.run.client.http import HttpClient
 from triton_repo_builder.run.client.values import RequestFailed, understood
 
-TOKEN_CACHE = ("trb_tokenizer_cache_hits", "trb_tokenizer_cache_misses")
-"""Counters of ``runtime/token_cache.py``."""
-TOKENS = re.compile(rf'^({"|".join(TOKEN_CACHE)}){{model="([^"]*)"}} ([0-9.e+]+)$', re.MULTILINE)
+TOKEN_CACHE = ("trb_token_cache_hits_total", "trb_token_cache_misses_total")
+"""Counters of the tokenizer model, for ``runtime/token_cache.py``."""
+TOKENS = re.compile(rf'^({"|".join(TOKEN_CACHE)}){{model="([^"]*)"[^}}]*}} ([0-9.e+]+)$', re.MULTILINE)
 PHASES = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit")
+COMPUTING = ("compute_input", "compute_infer", "compute_output")
 GPU = re.compile(r'^nv_gpu_utilization\{[^}]*gpu_uuid="([^"]+)"[^}]*\}\s+(\S+)', re.MULTILINE)
 
 
@@ -32,6 +33,8 @@ class Counters:
     """Count and nanoseconds of each phase."""
     batches: Mapping[int, int] = field(default_factory=dict)
     """Executions by batch size."""
+    computing: int = 0
+    """Nanoseconds of all executions, input and output included; 0 if the server does not say."""
 
     @property
     def requests(self) -> int:
@@ -119,28 +122,52 @@ def settled(http: HttpClient, models: Collection[str]) -> ModelCounters:
 def parse(document: Mapping[str, Any]) -> ModelCounters:
     """The answer of /v2/models/stats. Raises one of ``files.DAMAGED``."""
     models: dict[str, Counters] = {}
-    for entry in document.get("model_stats", ()):
-        old = models.get(entry["name"], Counters())
-        stats = entry.get("inference_stats", {})
-        batches = Counter(old.batches)
-        for batch in entry.get("batch_stats", ()):
-            batches[int(batch["batch_size"])] += int(batch.get("compute_infer", {}).get("count", 0))
-        models[entry["name"]] = Counters(
-            rows=old.rows + int(entry.get("inference_count", 0)),
-            executions=old.executions + int(entry.get("execution_count", 0)),
-            times={phase: _add(old.times.get(phase, (0, 0)), stats.get(phase, {})) for phase in PHASES},
-            batches=dict(batches),
+    for (name, _), counters in by_version(document).items():
+        old = models.get(name, Counters())
+        models[name] = Counters(
+            rows=old.rows + counters.rows,
+            executions=old.executions + counters.executions,
+            times={phase: _sum(old.times.get(phase, (0, 0)), counters.times[phase]) for phase in PHASES},
+            batches=dict(Counter(old.batches) + Counter(counters.batches)),
+            computing=old.computing + counters.computing,
         )
     return models
 
 
-def _add(old: tuple[int, int], new: Mapping[str, Any]) -> tuple[int, int]:
-    return old[0] + int(new.get("count", 0)), old[1] + int(new.get("ns", 0))
+def by_version(document: Mapping[str, Any]) -> dict[tuple[str, str], Counters]:
+    """Counters of each model and version, of the answer. Raises one of ``files.DAMAGED``."""
+    entries = document.get("model_stats", ())
+    return {(str(entry["name"]), str(entry.get("version", ""))): _counters(entry) for entry in entries}
+
+
+def _counters(entry: Mapping[str, Any]) -> Counters:
+    stats = entry.get("inference_stats", {})
+    batches: Counter[int] = Counter()
+    computing = 0
+    for batch in entry.get("batch_stats", ()):
+        batches[int(batch["batch_size"])] += int(batch.get("compute_infer", {}).get("count", 0))
+        computing += sum(int(batch.get(phase, {}).get("ns", 0)) for phase in COMPUTING)
+    phases = {phase: stats.get(phase, {}) for phase in PHASES}
+    return Counters(
+        rows=int(entry.get("inference_count", 0)),
+        executions=int(entry.get("execution_count", 0)),
+        times={phase: (int(each.get("count", 0)), int(each.get("ns", 0))) for phase, each in phases.items()},
+        batches=dict(batches),
+        computing=computing,
+    )
+
+
+def _sum(old: tuple[int, int], new: tuple[int, int]) -> tuple[int, int]:
+    return old[0] + new[0], old[1] + new[1]
 
 
 def growth(before: ModelCounters, after: ModelCounters, model: str) -> Counters:
     """A model's counts between two snapshots."""
-    old, new = before.get(model, Counters()), after.get(model, Counters())
+    return grown(before.get(model, Counters()), after.get(model, Counters()))
+
+
+def grown(old: Counters, new: Counters) -> Counters:
+    """Counts between two readings of the same counters."""
     batches = {size: count - old.batches.get(size, 0) for size, count in sorted(new.batches.items())}
 
     def phase(name: str) -> tuple[int, int]:
@@ -152,6 +179,7 @@ def growth(before: ModelCounters, after: ModelCounters, model: str) -> Counters:
         executions=new.executions - old.executions,
         times={name: phase(name) for name in new.times},
         batches={size: count for size, count in batches.items() if count},
+        computing=new.computing - old.computing,
     )
 
 
@@ -192,11 +220,15 @@ def rows_counted(before: ModelCounters, after: ModelCounters, endpoint: str) -> 
 
 def read_metrics(url: str, timeout: float = 2.0) -> tuple[str, str]:
     """The metrics page; else empty, and the reason."""
+    parts = urllib.parse.urlsplit(url)
+    path = ("" if parts.path.strip("/") else "/metrics") + (f"?{parts.query}" if parts.query else "")
     try:
-        with urllib.request.urlopen(url, timeout=timeout) as answer:
-            return str(answer.read(DOCUMENT).decode("utf-8", "replace")), ""
-    except (OSError, ValueError) as error:
-        return "", str(getattr(error, "reason", "") or error)
+        answer = HttpClient(url, timeout).send("GET", path)
+    except RequestFailed as error:
+        return "", error.message
+    if answer.status != 200:
+        return "", f"HTTP status {answer.status}"
+    return answer.data.decode("utf-8", "replace"), ""
 
 
 def token_cache(page: str, models: Collection[str]) -> tuple[float, float]:

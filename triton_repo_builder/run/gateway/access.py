@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import orjson
 
@@ -47,6 +48,8 @@ class Access:
     """Seconds until the client had taken the answer."""
     held: int = 0
     """Bytes of its body."""
+    span: Any = None
+    """The request's ``tracing.Span``, if it is traced."""
     entered: bool = False
     """Whether it counts as a request under way (``Admission``)."""
 
@@ -113,7 +116,9 @@ class Log:
             "trace": call.metadata[0][1].split("-")[1] if call and call.metadata else "",
         }
         if self.format == "json":
-            _write(orjson.dumps({"time": _now(), **fields}).decode())
+            level = "error" if access.status >= 500 else "info"
+            about = {"time": _now(), "level": level, "message": f"{access.path} {access.status}"}
+            _write(orjson.dumps({**about, **fields}).decode())
         else:
             said = " ".join(f"{name}={value}" for name, value in fields.items() if value)
             _write(f"{_now()} {said}")

@@ -39,15 +39,15 @@ class Queue:
             self._mark = time.monotonic()
         self.rows += rows
 
-    def answered(self, rows: int) -> None:
-        """Count rows that were answered."""
+    def answered(self, rows: int, fewer: int) -> None:
+        """Count rows that were answered, so that ``fewer`` rows wait."""
         now = time.monotonic()
         passed = now - self._mark
         kept = math.exp(-passed / FADING)
         self._done = self._done * kept + rows
         self._seconds = self._seconds * kept + passed
         self._mark = now
-        self.rows -= rows
+        self.rows -= fewer
 
     @property
     def rate(self) -> float:
@@ -66,17 +66,24 @@ class Ticket:
     admission: Admission
     queue: Queue
     left: int
+    at_once: int
+    """Most rows of the call that wait at Triton at a time: other calls wait for no others."""
+
+    @property
+    def waiting(self) -> int:
+        """Rows of the call in the queue."""
+        return min(self.left, self.at_once)
 
     def answered(self, rows: int) -> None:
         """Count an answered part."""
-        rows = min(rows, self.left)
+        rows, before = min(rows, self.left), self.waiting
         self.left -= rows
         self.admission.rows -= rows
-        self.queue.answered(rows)
+        self.queue.answered(rows, before - self.waiting)
 
     def close(self) -> None:
         """Give up what was not answered."""
-        self.queue.rows -= self.left
+        self.queue.rows -= self.waiting
         self.admission.rows -= self.left
         self.left = 0
 
@@ -110,8 +117,11 @@ class Admission:
         self.bytes -= access.held
         self.requests -= access.entered
 
-    def ticket(self, model: str, rows: int, deadline: float) -> Ticket:
-        """Let rows in that are to be answered within ``deadline`` seconds. Raises ``Refusal`` 429."""
+    def ticket(self, model: str, rows: int, deadline: float, at_once: int) -> Ticket:
+        """Let rows in that are to be answered within ``deadline`` seconds. Raises ``Refusal`` 429.
+
+        ``at_once``: most of them that wait at Triton at a time.
+        """
         queue = self.queues.setdefault(model, Queue())
         # A request that is alone is tried: nothing else shows how fast the endpoint is now.
         if self.rows and self.rows + rows > self.options.most_rows:
@@ -126,9 +136,10 @@ class Admission:
                 f"deadline is {deadline:g} s",
                 seconds - deadline,
             )
-        queue.enter(rows)
+        ticket = Ticket(self, queue, rows, at_once)
+        queue.enter(ticket.waiting)
         self.rows += rows
-        return Ticket(self, queue, rows)
+        return ticket
 
 
 def overloaded(message: str, seconds: float = 0.0) -> Refusal:

@@ -15,6 +15,7 @@ from triton_repo_builder.run.gateway.call import JSON, TEXT, Call, Reply, Route
 from triton_repo_builder.run.gateway.gateway import Gateway
 from triton_repo_builder.run.gateway.options import MIB
 from triton_repo_builder.run.gateway.refusal import Headers, Refusal
+from triton_repo_builder.run.gateway.triton import Metadata
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[Any], Awaitable[None]]
@@ -68,6 +69,9 @@ class App:
         """One request, from its first byte to its last, and its traces in metrics and logs."""
         headers = dict(scope["headers"])
         access = Access(accesses.request_id(headers))
+        tracer, method = self.gateway.tracer, scope["method"]
+        if tracer is not None and method == "POST":
+            access.span = tracer.begin(headers)
         try:
             answer = await self._answer(scope, headers, access, receive)
             access.status = answer.status
@@ -85,6 +89,8 @@ class App:
             self.gateway.admission.leave(access)
             metrics.count(access)
             self.gateway.log.request(access)
+            if tracer is not None and access.span is not None:
+                tracer.end(access.span, access, method)
 
     async def _answer(
         self, scope: Any, headers: dict[bytes, bytes], access: Access, receive: Receive
@@ -113,7 +119,7 @@ class App:
                 body=body,
                 headers=headers,
                 id=access.id,
-                metadata=accesses.trace(headers),
+                metadata=self._metadata(headers, access),
                 parameter=parameter,
                 timeout=self.gateway.options.timeout,
             )
@@ -124,6 +130,12 @@ class App:
             self.gateway.log.warning(f"request {access.id}: {traceback.format_exc()}")
             fault = Refusal(500, f"a fault of the gateway; its log has more of request {access.id}")
             return Reply(refusal.body(fault, writer), JSON, 500)
+
+    def _metadata(self, headers: dict[bytes, bytes], access: Access) -> Metadata:
+        """The trace that Triton's spans belong to: the gateway's own span, or what the client has sent."""
+        if self.gateway.tracer is None:
+            return accesses.trace(headers)
+        return access.span.metadata if access.span is not None else ()
 
     def route(self, method: str, path: str) -> tuple[Route, str]:
         """The route, and what follows its path. Raises ``Refusal`` 404, 405."""
@@ -164,8 +176,8 @@ class App:
         call: Any = access.call
         if route.method != "POST":
             return await route.handler(call)
-        if route.tasks and not self.gateway.read and not self.gateway.catalogue.by_name:
-            message = f"the inference server at {self.gateway.triton.url} has not answered yet"
+        if route.tasks and not self.gateway.ready and not self.gateway.catalogue.by_name:
+            message = f"the inference server at {self.gateway.triton.url} is not ready yet"
             raise Refusal(503, message, code="unavailable", retry_after=1)
         task: Any = asyncio.current_task()
 

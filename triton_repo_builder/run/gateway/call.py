@@ -48,6 +48,10 @@ class Host(Protocol):
     discovery: Any
     shadow: Any
     started: float
+    ready: bool
+
+    def look_again(self) -> None:
+        """Read the server's endpoints soon."""
 
     async def infer(
         self, call: Call, served: Served, columns: Columns, outputs: Sequence[str]
@@ -91,7 +95,15 @@ class Call:
 
     def find(self, name: object, *tasks: str) -> Served:
         """The endpoint that the request means. Raises ``Refusal``."""
-        served = self.gateway.catalogue.find(name, tasks, self.path)
+        try:
+            served = self.gateway.catalogue.find(name, tasks, self.path)
+        except Refusal as error:
+            if error.status == 404:
+                self.gateway.look_again()
+                if not self.gateway.ready:
+                    message = f"{error.message}; the server is not ready: it may be loading it"
+                    raise Refusal(503, message, code="unavailable", retry_after=1) from None
+            raise
         self.model = served.name
         return served
 

@@ -21,10 +21,15 @@ from triton_repo_builder.run.gateway.discovery import TIMEOUT, Discovery
 from triton_repo_builder.run.gateway.options import GatewayOptions
 from triton_repo_builder.run.gateway.refusal import Refusal
 from triton_repo_builder.run.gateway.shadow import Copy, Shadow
-from triton_repo_builder.run.gateway.triton import PROGRESS, Answer, Columns, Triton
+from triton_repo_builder.run.gateway.tracing import Tracer
+from triton_repo_builder.run.gateway.triton import PROGRESS, UNDER_WAY, Answer, Columns, Triton
 
 REFRESH = 10.0
 """Seconds between two looks at what the server has loaded."""
+LOADING = 600.0
+"""Seconds after the start in which a server that is not ready is expected to become so."""
+SOME = 5.0
+"""Seconds before names that do not exist have the endpoints read again."""
 SOON = 1.0
 """Seconds between two looks at files, and at a server that does not answer."""
 
@@ -39,17 +44,20 @@ class Gateway:
         self.options = options
         self.catalogue = Catalogue()
         self.shadow = Shadow(options.shadow, triton)
-        self.read = False
-        """Whether the server's endpoints have been read."""
+        self.ready = False
+        """Whether the server was ready when its endpoints were read: a missing one is not about to come."""
         self.draining = False
         """Whether the gateway is about to stop."""
         self.keys = ApiKeys(options.keys) if options.keys is not None else None
         self.cors = Cors(options.origins)
         self.log = Log(options.log_format)
+        trace, rate = options.trace, options.trace_rate
+        self.tracer = Tracer(trace, rate, self.log.warning) if trace is not None else None
         self.admission = Admission(options)
         self.started = time.time()
         self._faults: set[str] = set()
         self._stale = asyncio.Event()
+        self._last_read = 0.0
         self._stamps: dict[Path, int] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -67,19 +75,22 @@ class Gateway:
             task.cancel()
         await self.shadow.close()
         await self.triton.close()
+        if self.tracer is not None:
+            await asyncio.to_thread(self.tracer.close)
 
     async def refresh(self) -> None:
         """Read the endpoints; those of before stay while the server does not answer, or loads them."""
         try:
+            # In this order: a server that is ready has loaded what is read then.
+            ready = (await self.triton.call("ServerReady", TIMEOUT)).ready
             new = await self.discovery.catalogue(self.triton)
-            ready = (await self.triton.call("ServerReady", TIMEOUT)).ready if self.read else True
         except Refusal:
             return
         served = self._with_old_tokenizers(new.by_name.values())
         if not ready:
             served = {**self.catalogue.by_name, **served}
         self.catalogue = Catalogue(served.values(), new.routing)
-        self.read = True
+        self.ready, self._last_read = ready, time.time()
 
     def _with_old_tokenizers(self, endpoints: Iterable[Served]) -> dict[str, Served]:
         """The endpoints with the tokenizers in memory whose files are the same: reading takes long."""
@@ -98,7 +109,9 @@ class Gateway:
         while True:
             await asyncio.sleep(SOON)
             with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._stale.wait(), REFRESH - SOON if self.read else 0.01)
+                # A model that could not be loaded leaves a server without readiness for good.
+                soon = not self.ready and time.time() < self.started + LOADING
+                await asyncio.wait_for(self._stale.wait(), 0.01 if soon else REFRESH - SOON)
             self._stale.clear()
             try:
                 await self.refresh()
@@ -121,12 +134,17 @@ class Gateway:
             await asyncio.sleep(SOON)
             self.keys.refresh(self.log)
 
+    def look_again(self) -> None:
+        """Read the server's endpoints soon: one that a client names may have been loaded since."""
+        if time.time() > self._last_read + SOME:
+            self._stale.set()
+
     async def infer(
         self, call: Call, served: Served, columns: Columns, outputs: Sequence[str]
     ) -> list[Answer]:
         """``Triton.infer`` for a call, if there is room for it. Raises ``Refusal``."""
         rows = len(next(iter(columns.values())))
-        ticket = self.admission.ticket(served.name, rows, call.timeout)
+        ticket = self.admission.ticket(served.name, rows, call.timeout, UNDER_WAY * served.rows)
         call.rows += rows
         begun = time.perf_counter()
         token = PROGRESS.set(ticket.answered)
@@ -137,6 +155,9 @@ class Gateway:
         except Refusal as error:
             if error.status in (404, 503):
                 self._stale.set()
+            if error.status == 504:
+                message = f"no answer within {call.timeout:g} s (--deadline): send fewer items in a request"
+                raise Refusal(504, message, code=error.code) from None
             if error.status == 404:  # unloaded, or not loaded yet: the client's request is right
                 raise Refusal(503, error.message, code="unavailable", retry_after=1) from None
             raise

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from triton_repo_builder.base.declaration import Topic, nested, option
-from triton_repo_builder.base.option_values import Choice, FilePath, Number, Off, Real, Share, Text
+from triton_repo_builder.base.option_values import Choice, FilePath, Number, Off, Real, Receiver, Share, Text
 
 MIB = 1 << 20
+GRACE = 5.0
+"""Seconds that requests under way get beyond their deadline when the gateway is stopped."""
 FORMATS = ("none", "text", "json")
 """Formats of the log of requests."""
 
@@ -98,7 +100,25 @@ class GatewayOptions:
         "none",
         Choice(FORMATS),
         Topic.OUTPUT,
-        "A line on stderr for each request: text or json. Warnings and failures are always written.",
+        "Format of the log; json: an object on each line. text, json: with a line for each request to the "
+        "gateway.",
         metavar="none|text|json",
+        keeps_topic=True,
+    )
+    trace: str | None = option(
+        None,
+        Receiver(),
+        Topic.OUTPUT,
+        "Send spans to this OpenTelemetry receiver (OTLP over HTTP); otlps:// for TLS.",
+        metavar="otlp://HOST:PORT",
+        keeps_topic=True,
+    )
+    trace_rate: int = option(
+        1,
+        Number(0),
+        Topic.OUTPUT,
+        "With --trace: trace 1 of N requests, and each that its client traces; 0: only those.",
+        metavar="N",
+        keeps_topic=True,
     )
     page: bool = option(True, Off(), Topic.SERVER, "No page at / to try endpoints by hand.", flag="--no-page")

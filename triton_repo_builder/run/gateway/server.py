@@ -16,15 +16,13 @@ from typing import TYPE_CHECKING
 from triton_repo_builder import repository
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.run.gateway.options import GatewayOptions
+from triton_repo_builder.run.gateway.options import GRACE, GatewayOptions
 
 if TYPE_CHECKING:
     from triton_repo_builder.run.gateway.mapping import GatewayMap
 
 EXTRA = "pip install 'triton_repo_builder[gateway]'"
 PACKAGES = ("orjson", "uvicorn", "uvloop", "httptools", "hpack", "prometheus_client")
-GRACE = 5
-"""Seconds that requests under way get beyond their deadline when the gateway is stopped."""
 BACKLOG = 1024
 """Connections that wait to be accepted."""
 MOST_FILES = 16_384
@@ -74,14 +72,14 @@ def run(where: Listening, options: GatewayOptions, ready: Callable[[str], None])
         ws="none",
         lifespan="on",
         log_config=None,
-        log_level="error",
+        log_level="critical",  # the application writes its own failures; a second Ctrl-C is none
         access_log=False,
         proxy_headers=False,
         server_header=False,
         date_header=False,
         backlog=BACKLOG,
         timeout_keep_alive=IDLE_SECONDS,
-        timeout_graceful_shutdown=math.ceil(options.timeout) + GRACE,
+        timeout_graceful_shutdown=math.ceil(options.timeout + GRACE),
     )
     Server(config, gateway, listener, lambda: ready(url)).run(sockets=[listener])
 

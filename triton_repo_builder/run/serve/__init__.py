@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from triton_repo_builder.base.errors import Code, TrbError
@@ -29,6 +30,8 @@ __all__ = [
     "start",
 ]
 
+SUMMARIES = "--metrics-config=summary_latencies=true"
+"""Option of tritonserver: percentiles of the last minute on the metrics page."""
 ENGINES: dict[str, Engine] = {"embedded": EmbeddedEngine(), "docker": DockerEngine()}
 """Engines by name; ``auto`` uses the first that this machine has."""
 
@@ -63,6 +66,8 @@ def _prepared(
             Code.USAGE, f"there is no engine '{name}'", remedy=f"choose one of: auto, {', '.join(ENGINES)}"
         )
     options = admin_apis.restricted(options, progress or (lambda text: None))
+    if options.percentiles:
+        options = replace(options, extra=(*options.extra, SUMMARIES))
     return lambda options: ENGINES[name].start(repository, options, progress), options
 
 

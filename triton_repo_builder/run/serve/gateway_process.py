@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from triton_repo_builder.base import process
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.process import Process
 from triton_repo_builder.run.gateway.server import check_packages
+from triton_repo_builder.run.serve import log_lines
 from triton_repo_builder.run.serve.background import registry
 from triton_repo_builder.run.serve.engine import Progress
 from triton_repo_builder.run.serve.processes import ports, proc
@@ -24,8 +26,8 @@ from triton_repo_builder.run.serve.restarts import LONGEST, QUIET
 
 READY = 60.0
 """Seconds until the gateway must listen."""
-GRACE = 12.0
-"""Seconds that requests under way get when it is stopped; the server's get 10."""
+MARGIN = 2.0
+"""Seconds for its own end, after the last request."""
 ENDS_WITH_INPUT = "--end-with-input"
 COMMAND = "gateway"
 HEADER = "I{now:%m%d %H:%M:%S.%f} {pid} gateway:0] "
@@ -78,6 +80,7 @@ class GatewayProcess:
         listening = (f"--host={host}", f"--port={port}", "--json", ENDS_WITH_INPUT)
         self._argv = process.python("triton_repo_builder", COMMAND, *arguments, *listening)
         self._log = log
+        self._as_json = "--log-format=json" in arguments
         self._tell = tell
         self._stopping = threading.Event()
         self._lock = threading.Lock()
@@ -85,15 +88,15 @@ class GatewayProcess:
         self._thread = threading.Thread(target=self._keep, daemon=True)
         self._thread.start()
 
-    def stop(self) -> None:
-        """End the gateway: requests under way are answered, within ``GRACE`` seconds.
+    def stop(self, seconds: float, drain: float = 0.0) -> None:
+        """End the gateway: requests under way are answered, within so many seconds.
 
-        By SIGINT: a SIGTERM would let it drain first, for a load balancer that is not there.
+        With ``drain`` by SIGTERM: for so long /health says 503 first, and new requests are still answered.
         """
         with self._lock:
             self._stopping.set()
-        process.end(self._child, GRACE)
-        self._thread.join(GRACE)
+        process.end(self._child, drain + seconds + MARGIN, signal.SIGTERM if drain else signal.SIGINT)
+        self._thread.join(MARGIN)
 
     def _start(self) -> Process:
         """A process that listens. Raises ``TrbError``."""
@@ -123,6 +126,8 @@ class GatewayProcess:
                 lines.append(text)
                 if text.startswith("warning"):
                     self._tell(text)
+                elif document.get("level") == "warning":
+                    self._tell(f"warning: {document.get('message')}")
             elif child.poll() is not None:
                 break
             else:
@@ -167,13 +172,19 @@ class GatewayProcess:
         self._append(child.pid, [rest] if rest else [])
 
     def _append(self, pid: int, lines: Sequence[bytes]) -> None:
-        from datetime import datetime
-
-        header = HEADER.format(now=datetime.now(), pid=pid).encode()
         flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         # A full disk, or a log that is gone: the gateway goes on.
         with suppress(OSError), os.fdopen(os.open(self._log(), flags), "ab") as sink:
-            sink.write(b"".join(header + line + b"\n" for line in lines if line))
+            sink.write(b"".join(self._entry(pid, line) for line in lines if line))
+
+    def _entry(self, pid: int, line: bytes) -> bytes:
+        """The gateway's line as one of the server's log."""
+        from datetime import datetime
+
+        if not self._as_json:
+            return HEADER.format(now=datetime.now(), pid=pid).encode() + line + b"\n"
+        text = line.decode("utf-8", "replace")
+        return (text if log_lines.is_object(text) else log_lines.line(text)).encode() + b"\n"
 
 
 def _document(text: str) -> dict[str, object]:

@@ -26,6 +26,18 @@ LATE = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Sent:
+    """Rows of this stage, and when it began."""
+
+    rows: int
+    begun: float
+
+    def samples(self, instances: int) -> int:
+        """Rows at most that this many instances send again for metrics: one a second, and one at each end."""
+        return instances * (2 + int(time.monotonic() - self.begun))
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Job:
     case: cases.Case
     protocol: str
@@ -44,15 +56,15 @@ def checks(session: SmokeSession, endpoint: ServedEndpoint) -> Iterator[Check]:
     ]
     sent = session.options.clients * session.options.requests
     protocol = " + ".join(endpoint.protocols)
-    before = _counters(session, endpoint)
+    begun, before = time.monotonic(), _counters(session, endpoint)
     answers = partial(_answers, session, endpoint, jobs, file.tolerance.batched)
     answered = attempt(GROUP, "answers", answers, endpoint=endpoint.name, protocol=protocol)
     yield answered
     if before is None:
         yield not_done(GROUP, "rows counted", endpoint.name, "the server gives no statistics")
         return
-    for model, times in endpoint.models.items():
-        count = partial(_counted, session, endpoint, before, model, sent, times)
+    for model in endpoint.models:
+        count = partial(_counted, session, endpoint, before, model, _Sent(rows=sent, begun=begun))
         yield attempt("executions", model, count, endpoint=endpoint.name)
 
 
@@ -104,19 +116,20 @@ def _counters(session: SmokeSession, endpoint: ServedEndpoint) -> ModelCounters 
 
 
 def _counted(
-    session: SmokeSession, endpoint: ServedEndpoint, before: ModelCounters, model: str, sent: int, times: int
+    session: SmokeSession, endpoint: ServedEndpoint, before: ModelCounters, model: str, sent: _Sent
 ) -> Seen:
-    """Wait until the model has counted every request of this stage, and no others."""
+    """Wait until the model has counted every request of this stage, and no others but samples for metrics."""
     deadline = time.monotonic() + LATE
     while True:
         after = statistics.settled(session.http, {model, endpoint.name})
         outer, inner = (statistics.growth(before, after, name) for name in (endpoint.name, model))
         # Answers from the endpoint's own cache never reach its steps.
-        expected = sent if model == endpoint.name else (sent - outer.cached) * times
+        times = endpoint.models[model]
+        expected = sent.rows if model == endpoint.name else (sent.rows - outer.cached) * times
         counted = inner.rows + inner.cached
         if counted >= expected or time.monotonic() > deadline:
             break
-    if counted != expected:
+    if not expected <= counted <= expected + sent.samples(endpoint.sampled.get(model, 0)):
         raise Mismatch(
             f"expected {expected} rows counted, the statistics have {counted}"
             + (" (is another client using this server?)" if counted > expected else "")

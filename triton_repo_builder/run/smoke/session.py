@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from triton_repo_builder.base import releases
 from triton_repo_builder.repository import cases, composition
 from triton_repo_builder.repository.interface import Endpoint
-from triton_repo_builder.run.client import NOT_IN_JSON, HttpClient
+from triton_repo_builder.run.client import NOT_IN_JSON, HttpClient, RequestFailed
 from triton_repo_builder.run.client.codec import Array, encode_binary, encode_json
 from triton_repo_builder.run.client.grpc import GrpcClient
 from triton_repo_builder.run.options import SmokeOptions
@@ -18,6 +19,7 @@ from triton_repo_builder.run.smoke.target import StatedEndpoint
 GRPC = "gRPC"
 JSON = "HTTP JSON"
 BINARY = "HTTP binary"
+ANSWERS_MODEL = "answers_model"
 DECOUPLED = "decoupled: its answers come as a stream, which smoke does not read"
 
 
@@ -36,6 +38,8 @@ class ServedEndpoint:
     """Inputs of a request that should be answered; empty if none could be made."""
     why: str = ""
     """Why there are no golden cases, or none at all."""
+    sampled: Mapping[str, int] = field(default_factory=dict)
+    """Instances that send a model rows again for its metrics (``runtime/answer_metrics.py``)."""
 
     @property
     def name(self) -> str:
@@ -130,11 +134,23 @@ def prepare(session: SmokeSession, target: StatedEndpoint) -> ServedEndpoint:
         why = why or "golden cases were left out (--no-cases)"
         file, example, reason = sample.record(session.grpc, interface)
         why = f"{why}; {reason}" if reason else why
+    models = composition.executions(target.name, http.steps_of)
     return ServedEndpoint(
         interface=interface,
-        models=composition.executions(target.name, http.steps_of),
+        models=models,
+        sampled=_sampled(http, models),
         file=file,
         golden=golden,
         example=example,
         why=why,
     )
+
+
+def _sampled(http: HttpClient, models: Iterable[str]) -> dict[str, int]:
+    sampled = {}
+    for model in models:
+        with suppress(RequestFailed):
+            config = http.config(model)
+            if name := config.parameters.get(ANSWERS_MODEL):
+                sampled[name] = max(1, sum(group.count for group in config.instance_groups))
+    return sampled

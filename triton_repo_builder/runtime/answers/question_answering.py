@@ -72,6 +72,20 @@ class Answer:
         return null
 
 
+def watch(metrics: Any) -> Any:
+    """Answers, and questions without."""
+    name, about = "trb_question_answers_total", "Questions with an answer, and without"
+    answered = metrics.counter(name, about, outcome="answer")
+    unanswered = metrics.counter(name, about, outcome="none")
+
+    def count(rows: list[dict[str, Any]]) -> None:
+        answers = sum(bool(row["answer"][0]) for row in rows)
+        answered(answers)
+        unanswered(len(rows) - answers)
+
+    return count
+
+
 def shares(logits: Any, allowed: Any) -> Any:
     """Softmax over the tokens that may be in an answer."""
     values = np.where(allowed, logits, MASKED)

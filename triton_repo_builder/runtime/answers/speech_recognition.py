@@ -40,3 +40,14 @@ class Answer:
         for before, after in CLEANED if self.clean else ():
             text = text.replace(before, after)
         return text
+
+
+def watch(metrics: Any) -> Any:
+    """Lengths of transcripts."""
+    characters = metrics.characters()
+
+    def count(rows: list[dict[str, Any]]) -> None:
+        for row in rows:
+            characters(len(row["text"][0].decode()))
+
+    return count

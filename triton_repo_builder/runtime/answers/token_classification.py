@@ -4,6 +4,7 @@
 """
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,17 @@ def grouped(entities: list[Any]) -> list[Any]:
         )
         for group in groups
     ]
+
+
+def watch(metrics: Any) -> Any:
+    """Entities by type."""
+    entities = metrics.labelled("trb_entities_total", "Entities by type", "type")
+
+    def count(rows: list[dict[str, Any]]) -> None:
+        for label, number in Counter(kind(label.decode()) for row in rows for label in row["label"]).items():
+            entities(label, number)
+
+    return count
 
 
 def kind(label: str) -> str:

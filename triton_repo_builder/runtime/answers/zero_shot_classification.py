@@ -37,6 +37,18 @@ class Answer:
         return {"labels": [labels[place] for place in order], "scores": scores[order]}
 
 
+def watch(metrics: Any) -> Any:
+    """Best labels and their scores."""
+    answers, confidence = metrics.answers(), metrics.confidence()
+
+    def count(rows: list[dict[str, Any]]) -> None:
+        for row in rows:
+            answers(row["labels"][0].decode())
+            confidence(float(row["scores"][0]))
+
+    return count
+
+
 def softmax(values: Any, axis: int) -> Any:
     """Shares that add up to 1 along ``axis``."""
     shares = np.exp(values - values.max(axis=axis, keepdims=True))

@@ -46,6 +46,7 @@ class TritonPythonModel:
             int(sample.get("batch_size", 0)) * max(1, int(sample.get("count", 0)))
             for sample in config.get("model_warmup") or ()
         )
+        self._meter = self._runner.meter = _ort().meter(args, config)
 
     def execute(self, requests: list[pb_utils.InferenceRequest]) -> list[pb_utils.InferenceResponse] | None:
         """Answer the requests of one batch."""
@@ -63,6 +64,7 @@ class TritonPythonModel:
     def finalize(self) -> None:
         """Free the session before the interpreter goes."""
         self._runner = None
+        self._meter.close()
 
 
 def _ort() -> Any:

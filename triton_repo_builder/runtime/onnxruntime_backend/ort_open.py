@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from triton_repo_builder.runtime.onnxruntime_backend import ort_complete, ort_older
     from triton_repo_builder.runtime.onnxruntime_backend.ort_checks import check
     from triton_repo_builder.runtime.onnxruntime_backend.ort_errors import Refused, surfaced
+    from triton_repo_builder.runtime.onnxruntime_backend.ort_meter import Meter
     from triton_repo_builder.runtime.onnxruntime_backend.ort_runner import Runner
     from triton_repo_builder.runtime.onnxruntime_backend.ort_session import open_for_reading, open_session
 else:
@@ -16,6 +17,7 @@ else:
     import ort_older
     from ort_checks import check
     from ort_errors import Refused, surfaced
+    from ort_meter import Meter
     from ort_runner import Runner
     from ort_session import open_for_reading, open_session
 
@@ -36,3 +38,8 @@ def runner(config: dict[str, Any], version: Path, kind: str, device: str) -> Run
     except Refused as refused:
         raise surfaced(refused) from None
     return Runner(config, session)
+
+
+def meter(args: dict[str, str], config: dict[str, Any]) -> Meter:
+    """The metrics of one instance, by the arguments of its ``initialize``."""
+    return Meter(args, config)

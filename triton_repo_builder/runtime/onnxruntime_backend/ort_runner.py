@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +27,8 @@ else:
     from ort_settings import run_options
 
 Array = np.ndarray[Any, Any]
+Meter = Callable[[int, float, Mapping[str, Array]], None]
+"""Is told of each execution: rows, seconds, outputs."""
 
 
 @dataclass(slots=True)
@@ -57,6 +60,7 @@ class Runner:
         self._derived = batch_inputs(config)
         self._scattered = batch_outputs(config)
         self._scalar_dims = {entry["name"]: dims_of(entry) for entry in config["output"]}
+        self.meter: Meter | None = None
 
     def run(self, requests: Sequence[pb_utils.InferenceRequest]) -> list[pb_utils.InferenceResponse]:
         """One response per request, in order."""
@@ -113,7 +117,10 @@ class Runner:
             names = list(dict.fromkeys(name for item in items for name in item.outputs))
         if not names:
             return [pb_utils.InferenceResponse([]) for _ in items]
-        outputs = dict(zip(names, self._session.run(names, self._feed(items), self._options), strict=True))
+        feed, begun = self._feed(items), perf_counter()
+        outputs = dict(zip(names, self._session.run(names, feed, self._options), strict=True))
+        if self.meter is not None:
+            self.meter(sum(item.rows for item in items) or 1, perf_counter() - begun, outputs)
         for name, array in outputs.items():
             if array.ndim == 0:
                 outputs[name] = array.reshape(self._scalar_dims[name])

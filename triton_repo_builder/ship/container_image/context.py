@@ -47,8 +47,8 @@ def write(request: ImageRequest, sink: IO[bytes]) -> None:
     with tarfile.open(fileobj=sink, mode="w") as tar:
         for name in FILES:
             _file(tar, name, resources.docker() / name)
-        for path in _below(resources.runtime("onnxruntime_backend")):
-            _file(tar, f"onnxruntime_backend/{path.name}", path)
+        for name, path in resources.onnxruntime_backend().items():
+            _file(tar, f"onnxruntime_backend/{name}", path)
         _folder(tar, "wheels")
         pins = wheels.pinned(gateway=request.gateway)
         for path in [] if request.wheels is None else wheels.pick(request.wheels, pins):
@@ -80,10 +80,6 @@ def _gateway() -> Iterator[tuple[str, Path]]:
         # Data of other commands stays out, that of the gateway's page does not.
         if path.is_file() and CACHE not in name.parts and (name.suffix == ".py" or "gateway" in name.parts):
             yield f"{resources.PACKAGE.name}/{name.as_posix()}", path
-
-
-def _below(folder: Path) -> Iterator[Path]:
-    return (path for path in sorted(folder.iterdir()) if path.suffix == ".py")
 
 
 def _folder(tar: tarfile.TarFile, name: str) -> None:

@@ -249,7 +249,7 @@ def test_what_is_built(tmp_path: Path, output: Path) -> None:
     assert [model.name for model in made.plan.models] == ["vit", "vit_preprocess", "vit_model"]
     paths = {file.path for file in made.files}
     assert {
-        f"vit_preprocess/1/{name}" for name in ("model.py", "image_pixels.py", "preprocess.json")
+        f"vit_preprocess/1/{name}" for name in ("model.py", "image_pixels.py", "spans.py", "preprocess.json")
     } <= paths
     assert {"vit/smoke.json", "vit/1/.gitkeep", "vit_preprocess/warmup/image"} <= paths
     assert "vit_preprocess/1/vendor/cp310/PIL/Image.py" in paths

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from triton_repo_builder.measure.bench.measure import cpu
 from triton_repo_builder.measure.optimize import speed
 from triton_repo_builder.measure.optimize.speed import Speed, SpeedGain
+from triton_repo_builder.run.serve.processes import cpu
 
 
 def model(*milliseconds: float) -> Any:

@@ -36,12 +36,12 @@ def test_requests_under_way_are_limited() -> None:
 
 def test_rows_under_way_are_limited_unless_nothing_else_is() -> None:
     gate = Admission(GatewayOptions(most_rows=100))
-    ticket = gate.ticket("m", 1000, 30)
+    ticket = gate.ticket("m", 1000, 30, 1000)
     with pytest.raises(Refusal) as refused:
-        gate.ticket("other", 1, 30)
+        gate.ticket("other", 1, 30, 1)
     assert refused.value.status == 429
     ticket.answered(950)
-    other = gate.ticket("other", 50, 30)
+    other = gate.ticket("other", 50, 30, 50)
     ticket.close()
     other.close()
     assert gate.rows == 0
@@ -62,18 +62,18 @@ def test_bytes_of_bodies_are_limited() -> None:
 
 def test_what_cannot_be_answered_in_time_is_refused_at_once(clock: list[float]) -> None:
     gate = Admission(GatewayOptions())
-    first = gate.ticket("slow", 10, 30)
+    first = gate.ticket("slow", 10, 30, 10)
     for _ in range(10):
         clock[0] += 1.0
         first.answered(1)
-    second = gate.ticket("slow", 20, 30)  # 20 s at a row a second
+    second = gate.ticket("slow", 20, 30, 20)  # 20 s at a row a second
     with pytest.raises(Refusal) as refused:
-        gate.ticket("slow", 20, 30)
+        gate.ticket("slow", 20, 30, 20)
     assert refused.value.status == 429
     assert refused.value.retry_after == 10
-    gate.ticket("other", 20, 30)
+    gate.ticket("other", 20, 30, 20)
     second.close()
-    gate.ticket("slow", 1000, 30)  # alone, it is tried
+    gate.ticket("slow", 1000, 30, 1000)  # alone, it is tried
 
 
 def test_idle_time_is_no_part_of_the_rate(clock: list[float]) -> None:
@@ -81,7 +81,7 @@ def test_idle_time_is_no_part_of_the_rate(clock: list[float]) -> None:
     for _ in range(3):
         queue.enter(100)
         clock[0] += 1.0
-        queue.answered(100)
+        queue.answered(100, 100)
         clock[0] += 1000.0
     assert queue.rate == pytest.approx(100)
 
@@ -91,21 +91,37 @@ def test_a_rate_follows_a_server_that_became_slower(clock: list[float]) -> None:
     queue.enter(10_000)
     for _ in range(10):
         clock[0] += 0.1
-        queue.answered(100)
+        queue.answered(100, 100)
     assert queue.rate == pytest.approx(1000)
     for _ in range(10):
         clock[0] += 2
-        queue.answered(2)
+        queue.answered(2, 2)
     assert 1 <= queue.rate < 20
 
 
 def test_a_ticket_counts_no_row_twice() -> None:
     gate = Admission(GatewayOptions())
-    ticket = gate.ticket("m", 3, 30)
+    ticket = gate.ticket("m", 3, 30, 3)
     ticket.answered(2)
     ticket.answered(2)
     ticket.close()
     ticket.close()
+    assert (gate.rows, gate.queues["m"].rows) == (0, 0)
+
+
+def test_a_long_list_makes_no_other_request_wait_for_what_it_has_not_sent(clock: list[float]) -> None:
+    gate = Admission(GatewayOptions(timeout=30))
+    list_ = gate.ticket("m", 10_000, 600, 128)
+    assert gate.queues["m"].rows == 128
+    for _ in range(10):
+        clock[0] += 1.0
+        list_.answered(100)
+    assert (gate.queues["m"].rows, list_.left) == (128, 9_000)
+    other = gate.ticket("m", 1, 30, 128)  # 129 rows at 100 a second
+    other.close()
+    list_.answered(8_900)
+    assert gate.queues["m"].rows == 100
+    list_.close()
     assert (gate.rows, gate.queues["m"].rows) == (0, 0)
 
 

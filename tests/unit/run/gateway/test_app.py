@@ -64,7 +64,7 @@ async def boom(call: Call) -> Reply:
 def gateway(**options: Any) -> Gateway:
     made = Gateway(FakeTriton(), Discovery(), GatewayOptions(**options))
     made.catalogue = Catalogue([SERVED])
-    made.read = True
+    made.ready = True
     return made
 
 
@@ -260,10 +260,33 @@ def test_a_client_that_goes_cancels_the_call() -> None:
 
 def test_a_server_that_has_never_answered_is_no_fault_of_the_request() -> None:
     gate = gateway()
-    gate.read, gate.catalogue = False, Catalogue()
+    gate.ready, gate.catalogue = False, Catalogue()
     (answer,) = ask(gate, {"json": {"input": "a"}})
     assert answer.status_code == 503
     assert answer.headers["retry-after"] == "1"
+
+
+def test_a_model_that_a_server_may_still_load_is_503() -> None:
+    gate = gateway()
+    gate.ready = False
+    (answer,) = ask(gate, {"json": {"model": "later", "input": "a"}})
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert gate._stale.is_set()
+    gate.ready = True
+    (answer,) = ask(gate, {"json": {"model": "later", "input": "a"}})
+    assert answer.status_code == 404
+
+
+def test_a_late_answer_names_the_deadline_of_the_request() -> None:
+    gate = gateway()
+
+    async def late() -> None:
+        raise Refusal(504, "no answer within 1.326 s", code="deadline_exceeded")
+
+    gate.triton.before = late  # type: ignore[attr-defined]
+    (answer,) = ask(gate, {"json": {"input": "a"}})
+    assert answer.status_code == 504
+    assert "no answer within 30 s (--deadline)" in answer.json()["error"]["message"]
 
 
 def test_a_model_that_is_just_loaded_again_is_503_and_looked_up() -> None:

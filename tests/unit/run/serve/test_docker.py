@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,10 +15,12 @@ from triton_repo_builder.repository import Model, Repository
 from triton_repo_builder.repository.config import ModelConfig
 from triton_repo_builder.run import serve
 from triton_repo_builder.run.options import ContainerOptions
+from triton_repo_builder.run.serve import tracing
 from triton_repo_builder.run.serve.background import log_follow
 from triton_repo_builder.run.serve.docker import (
     cleanup,
     daemon,
+    handle,
     images,
     settings,
     volume,
@@ -223,3 +226,47 @@ def test_a_log_is_followed_by_whole_lines(tmp_path: Path) -> None:
     assert log_follow.last_lines(log, 0) == len("one\ntwo\nthree\n")
     assert log_follow.last_lines(log, 99) == 0
     log_follow.follow(lambda: tmp_path / "none", said.append, lambda: True)
+
+
+def test_traces_and_what_a_container_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "api-key=x")
+    monkeypatch.delenv("OTEL_SERVICE_NAME", raising=False)
+    monkeypatch.delenv("OTEL_RESOURCE_ATTRIBUTES", raising=False)
+    options = serve.ServeOptions(trace="http://10.0.0.1:4318/v1/traces", trace_rate=5)
+    assert [
+        flag.removeprefix("--trace-config=") for flag in settings.command(options) if "trace" in flag
+    ] == [
+        "mode=opentelemetry",
+        "level=TIMESTAMPS",
+        "rate=5",
+        "opentelemetry,url=http://10.0.0.1:4318/v1/traces",
+        "opentelemetry,resource=service.name=triton-inference-server",
+        "opentelemetry,bsp_schedule_delay=1000",
+    ]
+    assert tracing.environment(options) == {
+        "OTEL_EXPORTER_OTLP_HEADERS": "api-key=x",
+        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://10.0.0.1:4318/v1/traces",
+    }
+    off = serve.ServeOptions()
+    assert tracing.arguments(off) == [] and tracing.environment(off) == {}
+
+
+@pytest.mark.parametrize(
+    ("url", "count"), [("http://127.0.0.1:4318/v1/traces", 1), ("http://10.0.0.1:1/x", 0), ("", 0)]
+)
+def test_a_container_does_not_reach_this_machines_loopback(url: str, count: int) -> None:
+    said: list[str] = []
+    tracing.warn_of_loopback(serve.ServeOptions(trace=url), said.append)
+    assert len(said) == count
+
+
+def test_a_containers_output_becomes_json() -> None:
+    pieces = [
+        b"Traceback (most recent call last):\n",
+        b"  File x\n",
+        b"ValueError: a\n",
+        b'E1127 10:00:00.000001 1 a.cc:1] "b"\n',
+    ]
+    lines = b"".join(handle._as_json(iter(pieces))).splitlines()
+    first, second = map(json.loads, lines)
+    assert first["message"].endswith("ValueError: a") and second["time"].endswith("T10:00:00.000001Z")

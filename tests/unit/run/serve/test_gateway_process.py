@@ -56,7 +56,7 @@ class Case:
             spawn_with_pipes=self._spawn,
             line=lambda child, timeout: child.lines.pop(0) if child.lines else "",
             chunks=self._chunks,
-            end=lambda child, grace: child.die(),
+            end=lambda child, grace, number=None: child.die(),
         )
         monkeypatch.setattr(gateway_process, "process", fake)
 
@@ -70,9 +70,9 @@ class Case:
         while piece := child.output.get():
             yield piece
 
-    def start(self, *lines: list[str]) -> GatewayProcess:
+    def start(self, *lines: list[str], flags: tuple[str, ...] = ()) -> GatewayProcess:
         self.waiting = list(lines)
-        return GatewayProcess(["--url=a:1"], "0.0.0.0", 9000, lambda: self.log, self.said.append)
+        return GatewayProcess(["--url=a:1", *flags], "0.0.0.0", 9000, lambda: self.log, self.said.append)
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_it_is_started_when_it_says_its_url(case: Case) -> None:
     assert gateway.url == "http://127.0.0.1:9000"
     assert case.said == ["warning: everybody can use it"]
     assert {"--host=0.0.0.0", "--port=9000", "--url=a:1", gateway_process.ENDS_WITH_INPUT} < {*case.argv}
-    gateway.stop()
+    gateway.stop(10)
     assert case.children[0].ended and case.said[1:] == []
 
 
@@ -107,10 +107,19 @@ def test_its_lines_are_information_in_the_servers_log(case: Case) -> None:
     gateway = case.start([READY])
     case.children[0].output.put(b"first\nsec")
     case.children[0].output.put(b"ond\nlast")
-    gateway.stop()
+    gateway.stop(10)
     lines = case.log.read_text().splitlines()
     assert [line.split("] ")[1] for line in lines] == ["first", "second", "last"]
     assert all(line.startswith("I") and " 7 gateway:0] " in line for line in lines)
+
+
+def test_its_lines_are_objects_in_a_log_of_json(case: Case) -> None:
+    gateway = case.start(['{"level": "warning", "message": "open"}', READY], flags=("--log-format=json",))
+    assert case.said == ["warning: open"]
+    case.children[0].output.put(b'{"id":"a"}\nTraceback\n')
+    gateway.stop(10)
+    own, wrapped = map(json.loads, case.log.read_text().splitlines())
+    assert own == {"id": "a"} and wrapped["message"] == "Traceback"
 
 
 def test_it_is_started_again_until_it_works(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,5 +137,5 @@ def test_it_is_started_again_until_it_works(case: Case, monkeypatch: pytest.Monk
     assert pauses == [1.0, 2.0]
     assert gateway.restarts == 1 and "answers again" in case.said[-1]
     assert any("boom" in text for text in case.said)
-    gateway.stop()
+    gateway.stop(10)
     assert len(case.children) == 3

@@ -28,6 +28,7 @@ from triton_repo_builder.repository.interface import Endpoint, Tensor
 from triton_repo_builder.run import serve
 from triton_repo_builder.run.codegen import snippets
 from triton_repo_builder.run.options import ServeOptions
+from triton_repo_builder.run.serve import log_lines
 from triton_repo_builder.run.serve.background import registry
 from triton_repo_builder.run.serve.embedded import engine, install, supervisor
 from triton_repo_builder.run.serve.engine import Failure
@@ -240,7 +241,7 @@ def test_last_errors_leave_out_what_every_start_says() -> None:
     assert failure_causes.last_errors(crash) == "Signal (11) received."
     named = "what():  broken\nSignal (6) received.\n 4# abort in /lib/libc.so.6\n"
     assert failure_causes.last_errors(named) == "what():  broken\nSignal (6) received."
-    assert failure_causes.unquote('"a\\nb \\"c\\""') == 'a\nb "c"'
+    assert log_lines.unquote('"a\\nb \\"c\\""') == 'a\nb "c"'
 
 
 def test_a_known_fault_of_tritonserver_is_named() -> None:

@@ -39,8 +39,21 @@ class Server:
         return {"model_stats": [{"name": "m", "inference_count": rows, "execution_count": rows}]}
 
 
-@pytest.mark.parametrize(("error", "status"), [(0, Status.PASSED), (-1, Status.FAILED), (1, Status.FAILED)])
-def test_every_row_must_be_counted_once(error: int, status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "sampled", "status"),
+    [
+        (0, {}, Status.PASSED),
+        (-1, {}, Status.FAILED),
+        (1, {}, Status.FAILED),
+        (1, {"m": 1}, Status.PASSED),
+        (-1, {"m": 1}, Status.FAILED),
+        (9, {"m": 1}, Status.FAILED),
+        (1, {"another": 1}, Status.FAILED),
+    ],
+)
+def test_every_row_must_be_counted_once(
+    error: int, sampled: dict[str, int], status: Status, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(concurrent, "LATE", 0.0)
     server = Server(error)
     session = SmokeSession(
@@ -61,6 +74,8 @@ def test_every_row_must_be_counted_once(error: int, status: Status, monkeypatch:
         outputs=(Tensor(name="Y", datatype="FP32", shape=(1,)),),
         max_batch_size=0,
     )
-    subject = ServedEndpoint(interface=interface, models={"m": 1}, file=file, golden=True, example={})
+    subject = ServedEndpoint(
+        interface=interface, models={"m": 1}, file=file, golden=True, example={}, sampled=sampled
+    )
     answers, rows = concurrent.checks(session, subject)
     assert (answers.status, rows.status) == (Status.PASSED, status), rows.detail

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.base import user_file
 from triton_repo_builder.model.read import tokenizer
 from triton_repo_builder.repository import Repository
 
@@ -33,20 +33,7 @@ class LengthMeasure:
 
 def corpus(path: Path | None) -> tuple[str, ...]:
     """A text per line, empty lines left out; None for the corpus that is shipped."""
-    file = path or SHIPPED
-    try:
-        texts = tuple(line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip())
-    except OSError as error:
-        raise TrbError(
-            Code.NOT_FOUND, f"cannot be read: {error.strerror}", where=str(file), remedy="name a text file"
-        ) from None
-    except UnicodeDecodeError:
-        raise TrbError(
-            Code.USAGE, "is not UTF-8 text", where=str(file), remedy="convert it: iconv -t UTF-8"
-        ) from None
-    if not texts:
-        raise TrbError(Code.USAGE, "holds no text", where=str(file), remedy="write one text per line")
-    return texts
+    return user_file.lines(path or SHIPPED)
 
 
 def measure(repository: Repository | None, models: Sequence[str]) -> LengthMeasure:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from triton_repo_builder.base import hardware
-from triton_repo_builder.measure.bench.measure import cpu
 from triton_repo_builder.measure.bench.target import Target
 from triton_repo_builder.run.client import statistics
+from triton_repo_builder.run.serve.processes import cpu
 
 UNKNOWN = "GPU utilisation is unknown"
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from triton_repo_builder.measure.bench.load.messages import OK
-from triton_repo_builder.measure.bench.measure import cpu
 from triton_repo_builder.measure.bench.measure.window_statistics import Floats, Kinds
 from triton_repo_builder.run.client import statistics
+from triton_repo_builder.run.serve.processes import cpu
 
 
 @dataclass(frozen=True, kw_only=True)

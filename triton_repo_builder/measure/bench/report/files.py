@@ -41,18 +41,23 @@ def names() -> tuple[str, ...]:
 def open_folder(folder: Path) -> None:
     """Create the folder and test writing to it; raises ``TrbError`` before a run rather than after it."""
     for library in {report_format.NEEDS for report_format in FORMATS.values() if report_format.NEEDS}:
-        if importlib.util.find_spec(library) is None:
-            raise TrbError(
-                Code.ENGINE_MISSING,
-                f"plots need {library}, which is not installed",
-                where="--output",
-                remedy='pip install "triton_repo_builder[bench]", or use --json without --output',
-            )
+        need(library, "--output")
     with _staging(folder) as stage:
         (stage / names()[0]).touch()
         for file in (folder / name for name in names()):
             if file.is_dir():
                 raise IsADirectoryError(errno.EISDIR, f"{file.name} is a folder there", str(file))
+
+
+def need(library: str, option: str) -> None:
+    """Raise ``TrbError`` ENGINE_MISSING if the library of an option's plots is not installed."""
+    if importlib.util.find_spec(library) is None:
+        raise TrbError(
+            Code.ENGINE_MISSING,
+            f"plots need {library}, which is not installed",
+            where=option,
+            remedy=f'pip install "triton_repo_builder[bench]", or use --json without {option}',
+        )
 
 
 def write(report: BenchReport, folder: Path) -> tuple[Path, ...]:

@@ -12,6 +12,8 @@ from triton_repo_builder.measure.bench.report.report import BenchReport, Level
 FILES = ("throughput.png", "latency.png")
 NEEDS = "matplotlib"
 WIDTH, HEIGHT, DPI = 7.2, 4.2, 110
+PAIR = 0.4
+"""Width of one of two bars."""
 Series = dict[str, list[Level]]
 Draw = Callable[[Any, list[Level], str, str], None]
 """Draws one line: axes, levels, name, colour."""
@@ -56,6 +58,27 @@ def bars(panels: Mapping[str, Mapping[str, float]]) -> bytes:
         axes.bar_label(drawn, fmt="%.4g")
         axes.set_xticks(range(len(values)), list(values), rotation=20, ha="right")
         axes.set_title(title)
+    return _png(figure)
+
+
+def paired(panels: Mapping[str, Mapping[str, tuple[float, float]]], names: tuple[str, str]) -> bytes:
+    """A panel for each title, in it two bars for each name, in percent; ``names`` go into the legend."""
+    columns = min(2, len(panels))
+    rows = -(-len(panels) // columns)
+    figure = _figure(WIDTH * 0.8 * columns, HEIGHT * 0.75 * rows)
+    grid = figure.subplots(rows, columns, squeeze=False).reshape(-1)
+    for axes, (title, values) in zip(grid, panels.items(), strict=False):
+        for number, name in enumerate(names):
+            places = [place + (number - 0.5) * PAIR for place in range(len(values))]
+            heights = [100 * pair[number] for pair in values.values()]
+            axes.bar(places, heights, PAIR, color=("C7", "C1")[number], label=name)
+        axes.set_xticks(range(len(values)), list(values), rotation=40, ha="right", fontsize="small")
+        axes.set_title(title, fontsize="medium")
+        axes.set_ylabel("%")
+        axes.grid(alpha=0.3, axis="y")
+        axes.legend(fontsize="small")
+    for axes in grid[len(panels) :]:
+        axes.set_axis_off()
     return _png(figure)
 
 
@@ -122,7 +145,7 @@ def _plot(report: BenchReport, draw: Draw, label: str, *, logarithmic: bool) -> 
     return _png(figure)
 
 
-def _figure(width: float) -> Any:
+def _figure(width: float, height: float = HEIGHT) -> Any:
     # Not pyplot: it would look for a display and keep every figure alive.
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -130,7 +153,7 @@ def _figure(width: float) -> Any:
 
     # A matplotlibrc in the current folder may have labels run through latex.
     matplotlib.rcdefaults()
-    figure = Figure(figsize=(width, HEIGHT), dpi=DPI, layout="constrained")
+    figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 

@@ -47,11 +47,13 @@ class Background:
     container: str = ""
     restarts: int = 0
     """Number of restarts of the server after it ended."""
+    grace: float = 0.0
+    """Seconds that requests at its gateway may take when it is stopped."""
 
 
 def about(entry: Background) -> dict[str, Any]:
     """The entry as users see it."""
-    hidden = ("born", "started")
+    hidden = ("born", "started", "grace")
     return {name: value for name, value in asdict(entry).items() if name not in hidden}
 
 
@@ -235,7 +237,7 @@ def stop(entry: Background) -> None:
     """Stop a server and wait until it is gone."""
     with suppress(ProcessLookupError):
         os.kill(entry.pid, signal.SIGTERM)
-    deadline = time.monotonic() + STOP_TIMEOUT
+    deadline = time.monotonic() + STOP_TIMEOUT + entry.grace
     while proc.alive(entry.pid):
         if time.monotonic() > deadline:
             # The supervisor below it notices that its parent is gone and ends the server.

@@ -12,6 +12,7 @@ from triton_repo_builder.repository import Repository
 from triton_repo_builder.run.client import Urls
 from triton_repo_builder.run.client.values import LOOPBACK
 from triton_repo_builder.run.options import ServeOptions
+from triton_repo_builder.run.serve import tracing
 from triton_repo_builder.run.serve.docker import (
     daemon,
     errors,
@@ -44,6 +45,7 @@ class DockerEngine:
         options = loading_start.as_written(repo, options)
         options = loading_start.with_response_cache(repo, chosen, options)
         with daemon.explained_errors():
+            tracing.warn_of_loopback(options, tell)
             client = daemon.connect()
             devices = settings.gpus(client, options.container.gpus)
             _check_ports(options)
@@ -90,7 +92,7 @@ def _launch(
             about=_description(image, images.choose(options.container)),
             key=options.admin_key,
         )
-        server = ContainerServer(client, container, cleanup, launched, exit_timeout=options.exit_timeout)
+        server = ContainerServer(client, container, cleanup, launched, options)
     except TrbError:
         cleanup.clear(client)
         raise

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import queue
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import IO, Any
 
 from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.run.options import ServeOptions
+from triton_repo_builder.run.serve import log_lines
 from triton_repo_builder.run.serve.docker import daemon
 from triton_repo_builder.run.serve.docker.cleanup import Cleanup
 from triton_repo_builder.run.serve.docker.processes import ContainerStubProcesses
@@ -31,7 +35,7 @@ class ContainerServer(ManagedServer):
     engine = "docker"
 
     def __init__(
-        self, client: Any, container: Any, cleanup: Cleanup, launched: LaunchedServer, *, exit_timeout: int
+        self, client: Any, container: Any, cleanup: Cleanup, launched: LaunchedServer, options: ServeOptions
     ) -> None:
         pid = _local_pid(container)
         stubs: ProcessLister = ContainerStubProcesses(container, MODELS)
@@ -44,7 +48,8 @@ class ContainerServer(ManagedServer):
         self._client = client
         self._docker = container
         self._cleanup = cleanup
-        self._exit_timeout = exit_timeout
+        self._exit_timeout = options.exit_timeout
+        self._log_json = options.log_json
         self._code: int | None = None
         self._lost = False
         self._log_ended = threading.Event()
@@ -112,7 +117,8 @@ class ContainerServer(ManagedServer):
     def _follow(self) -> None:
         """Write the container's output to the log while it runs."""
         with suppress(*daemon.errors(), OSError), self._appended() as sink:
-            for chunk in self._docker.logs(stream=True, follow=True):
+            chunks = self._docker.logs(stream=True, follow=True)
+            for chunk in _as_json(chunks) if self._log_json else chunks:
                 sink.write(chunk)
                 sink.flush()
         self._log_ended.set()
@@ -139,6 +145,30 @@ class ContainerServer(ManagedServer):
         deadline = time.monotonic() + self._exit_timeout
         while self.alive() and time.monotonic() < deadline:
             time.sleep(TICK)
+
+
+def _as_json(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """The output as JSON; a message that nothing follows is not held for long."""
+    waiting: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+
+    def read() -> None:
+        with suppress(*daemon.errors()):
+            for chunk in chunks:
+                waiting.put(chunk)
+        waiting.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    lines = log_lines.JsonLines(utc=True)
+    while True:
+        try:
+            chunk = waiting.get(timeout=log_lines.IDLE if lines.open else None)
+        except queue.Empty:
+            yield lines.flush()
+            continue
+        if chunk is None:
+            yield lines.flush()
+            return
+        yield lines.feed(chunk)
 
 
 def _local_pid(container: Any) -> int | None:

@@ -10,7 +10,7 @@ from typing import Any
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.repository import Repository
 from triton_repo_builder.run.options import ServeOptions
-from triton_repo_builder.run.serve import admin_apis
+from triton_repo_builder.run.serve import admin_apis, tracing
 from triton_repo_builder.run.serve.docker import cleanup, daemon, volume
 from triton_repo_builder.run.serve.processes import shared_memory
 from triton_repo_builder.run.serve.processes.ports import DEFAULTS
@@ -36,6 +36,7 @@ def command(options: ServeOptions) -> list[str]:
         f"--exit-timeout-secs={options.exit_timeout}",
         *(["--log-verbose=1"] if options.verbose else []),
         *admin_apis.arguments(options),
+        *tracing.arguments(options),
         *options.extra,
     ]
 
@@ -127,5 +128,5 @@ def arguments(
         "security_opt": ["no-new-privileges:true"],
         "device_requests": devices or None,
         "labels": cleanup.labels(repo.path.resolve()),
-        "environment": {"PYTHONDONTWRITEBYTECODE": "1"},
+        "environment": {"PYTHONDONTWRITEBYTECODE": "1", **tracing.environment(options)},
     }

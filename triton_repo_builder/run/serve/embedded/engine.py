@@ -13,7 +13,7 @@ from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.process import Process
 from triton_repo_builder.repository import Repository
 from triton_repo_builder.run.options import ServeOptions
-from triton_repo_builder.run.serve import admin_apis, workdir
+from triton_repo_builder.run.serve import admin_apis, tracing, workdir
 from triton_repo_builder.run.serve.embedded import install, supervisor
 from triton_repo_builder.run.serve.embedded.handle import EmbeddedServer
 from triton_repo_builder.run.serve.engine import Progress
@@ -72,6 +72,7 @@ def arguments(binary: Path, models: str, backends: Path, options: ServeOptions, 
         f"--exit-timeout-secs={options.exit_timeout}",
         *(["--log-verbose=1"] if options.verbose else []),
         *admin_apis.arguments(options),
+        *tracing.arguments(options),
         *(_absolute(option) for option in options.extra),
     ]
 
@@ -118,12 +119,12 @@ def _spawn(
         server = arguments(
             installation.binary, options.models_url or models, folder / "backends", options, at
         )
-        env = install.environment(installation, folder)
+        env = {**install.environment(installation, folder), **tracing.environment(options)}
         if options.models_url:
             (folder / DOWNLOADS).mkdir()
             # In our folder, so that the downloads are removed however the server ends.
             env["TRITON_AWS_MOUNT_DIRECTORY"] = models
-        pid = _run(child, server, env, log.path)
+        pid = _run(child, supervisor.order(server, env, str(log.path), options.log_json))
         launched = LaunchedServer(
             urls=at.urls(options.host),
             log=log,
@@ -152,9 +153,9 @@ def _models(repo: Repository, folder: Path) -> str:
     return str(folder / "models")
 
 
-def _run(child: Process, argv: list[str], env: dict[str, str], log: Path) -> int:
+def _run(child: Process, order: bytes) -> int:
     """Have the supervisor start the server; returns the server's process id."""
-    process.send(child, supervisor.order(argv, env, str(log)))
+    process.send(child, order)
     line = process.line(child, workdir.PATIENCE)
     if not line.isdigit():
         raise TrbError(

@@ -17,7 +17,7 @@ import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
-from triton_repo_builder.base import releases
+from triton_repo_builder.base import releases, resources
 from triton_repo_builder.base.errors import Code, TrbError
 
 INSTALL = "pip install 'triton_repo_builder[embedded]' (Linux x86-64, glibc 2.35 or newer)"
@@ -28,6 +28,7 @@ FILE_VARIABLES = (
     "AWS_CONFIG_FILE",
     "AWS_SHARED_CREDENTIALS_FILE",
     "GOOGLE_APPLICATION_CREDENTIALS",
+    "OTEL_EXPORTER_OTLP_CERTIFICATE",
     "TRITON_CLOUD_CREDENTIAL_PATH",
 )
 """Environment variables with the path of a file that tritonserver reads."""
@@ -141,9 +142,10 @@ def assemble(install: Install, folder: Path) -> None:
     shutil.copyfile(install.stub, python / install.stub.name)
     # Wheels may lose the executable bit, and the server itself would set 0100.
     (python / install.stub.name).chmod(0o755)
-    source = PACKAGE / "runtime" / "onnxruntime_backend"
     backend = folder / "backends" / "onnxruntime"
-    shutil.copytree(source, backend)
+    backend.mkdir()
+    for name, path in resources.onnxruntime_backend().items():
+        shutil.copyfile(path, backend / name)
     (backend / "older_inference.json").write_text(json.dumps(releases.older_inference()), encoding="utf-8")
     _environment(folder / "python")
 

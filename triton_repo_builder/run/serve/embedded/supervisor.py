@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib.util
 import json
 import os
 import re
@@ -33,9 +34,12 @@ CURRENT = "current"
 REGION = re.compile(r" (/dev/shm/triton_\S+_backend_shm_region_\S+)")
 
 
-def order(argv: list[str], env: dict[str, str], log: str) -> bytes:
+LINES = Path(__file__).parents[1] / "log_lines.py"
+
+
+def order(argv: list[str], env: dict[str, str], log: str, as_json: bool = False) -> bytes:
     """The command to start, as the line that the supervisor reads."""
-    return json.dumps([argv, env, log]).encode() + b"\n"
+    return json.dumps([argv, env, log, as_json]).encode() + b"\n"
 
 
 def main(grace: float) -> int:
@@ -76,24 +80,73 @@ def ordered() -> bytes:
     return line
 
 
-def run(grace: float, current: Path, argv: list[str], env: dict[str, str], log: str) -> tuple[bool, int]:
+class Converted:
+    """The log as JSON (``log_lines.py``): the server writes into a pipe, and this into the file."""
+
+    def __init__(self, log: str) -> None:
+        spec = importlib.util.spec_from_file_location("log_lines", LINES)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        self.idle = int(module.IDLE * 1000)
+        self.lines = module.JsonLines()
+        self.source, self.sink = os.pipe()
+        os.set_blocking(self.source, False)
+        self.log = opened(log)
+
+    def copy(self) -> bool:
+        """Convert what is in the pipe; False at its end."""
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(self.source, 1 << 16):
+                self.write(self.lines.feed(data))
+            return False
+        return True
+
+    def write(self, text: bytes) -> None:
+        """Append to the log; a full disk loses lines, and the server goes on."""
+        with contextlib.suppress(OSError):
+            os.write(self.log, text)
+
+    def flush(self) -> None:
+        """Write the message that is held."""
+        self.write(self.lines.flush())
+
+
+def opened(log: str) -> int:
+    """The log: in our private folder, or one that the user names, which trb has made, its links resolved."""
+    return os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+
+
+def run(
+    grace: float, current: Path, argv: list[str], env: dict[str, str], log: str, as_json: bool = False
+) -> tuple[bool, int]:
     """Run the server until it ends or is stopped; return whether ``trb`` ended first, and the exit code."""
     wake, ring = os.pipe()
     os.set_blocking(ring, False)
     signal.set_wakeup_fd(ring)
     for number in (*ASK, signal.SIGCHLD):
         signal.signal(number, lambda *_: None)
-    server = start(current, argv, env, log)
+    converted = Converted(log) if as_json else None
+    server = start(current, argv, env, log, converted)
     tell(str(server))
     poll = select.poll()
+    if converted is not None:
+        poll.register(converted.source, select.POLLIN)
     poll.register(wake, select.POLLIN)
     poll.register(0, select.POLLIN)
     deadline = None
     regions: set[str] = set()
     orphan = False
     while True:
-        remaining = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
-        events = dict(poll.poll(remaining))
+        waits = [] if deadline is None else [max(0.0, deadline - time.monotonic()) * 1000]
+        if converted is not None and converted.lines.open:
+            waits.append(converted.idle)
+        events = dict(poll.poll(min(waits, default=None)))
+        if converted is not None:
+            if converted.source not in events:
+                converted.flush()
+            elif not converted.copy():
+                poll.unregister(converted.source)
         ended, status = os.waitpid(server, os.WNOHANG)
         if ended:
             break
@@ -107,23 +160,29 @@ def run(grace: float, current: Path, argv: list[str], env: dict[str, str], log: 
             os.kill(server, signal.SIGTERM if deadline is None else signal.SIGKILL)
             deadline = time.monotonic() + grace
     clean(server, regions)
+    if converted is not None:
+        converted.copy()
+        converted.flush()
     code = os.waitstatus_to_exitcode(status)
     return orphan, code if code >= 0 else 128 - code
 
 
-def start(current: Path, argv: list[str], env: dict[str, str], log: str) -> int:
+def start(
+    current: Path, argv: list[str], env: dict[str, str], log: str, converted: Converted | None = None
+) -> int:
     """The server as leader of a process group of its own, killed by the kernel if this process dies."""
     prctl = ctypes.CDLL(None).prctl
     pid = os.fork()
     if pid:
+        if converted is not None:
+            os.close(converted.sink)
         return pid
     try:
         os.setpgid(0, 0)
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         signal.set_wakeup_fd(-1)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        # trb has made a log that the user names, and resolved its links; the other is in our private folder.
-        sink = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        sink = opened(log) if converted is None else converted.sink
         for stream in (1, 2):
             os.dup2(sink, stream)
         current.mkdir()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from triton_repo_builder.repository import Repository, composition
+from triton_repo_builder.run.serve import log_lines
 from triton_repo_builder.run.serve.engine import Failure
 
 POLL = re.compile(r"Poll failed for model directory '([^']+)': (.*?)\"?$")
@@ -16,7 +18,6 @@ UNAVAILABLE = re.compile(r"^load failed for model '[^']*': version \d+ is at \w+
 CODE = re.compile(
     r"^(?:Internal|Invalid argument|Unsupported|Unavailable|Not found|Unknown|Already exists): "
 )
-GLOG = re.compile(r"^([IWEF])\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+:\d+\] ?(.*)$")
 WARMUP = re.compile(r"^warm-up of model '([^']+)' failed: (.+)$")
 """Our onnxruntime backend, just before a server that may not survive it."""
 UNHEALTHY = re.compile(r"Stub process '[^']*' is not healthy")
@@ -123,9 +124,9 @@ def last_errors(log: str, count: int = 8) -> str:
     """The last error lines of a log."""
     lines = []
     for line in log.splitlines():
-        match = GLOG.match(line)
-        text = unquote(match[2]) if match else line
-        if match and match[1] in "IW":
+        match = log_lines.HEADER.match(line)
+        text = log_lines.unquote(match["text"]) if match else line
+        if match and match["level"] in "IW":
             continue
         if text.strip() and not HARMLESS.search(text) and (match or not TABLE.match(text)):
             lines.append(text.strip())
@@ -138,18 +139,15 @@ def explained(failure: Failure, log: Path, since: int = 0) -> Failure:
 
 
 def read(log: Path, since: int = 0) -> str:
-    """The log from this byte on."""
+    """The log from this byte on, in Triton's own form."""
     try:
-        return log.read_bytes()[since:].decode("utf-8", "replace")
+        data = log.read_bytes()[since:]
+        if data.startswith(b"{"):  # JSON comes a little later than the server's answers
+            time.sleep(2 * log_lines.IDLE)
+            data = log.read_bytes()[since:]
     except OSError:
         return ""
-
-
-def unquote(text: str) -> str:
-    """A logged message without quotes and escapes."""
-    if len(text) > 1 and text[0] == text[-1] == '"':
-        text = text[1:-1]
-    return text.replace("\\n", "\n").replace('\\"', '"').replace("\\t", "\t").replace("\\\\", "\\")
+    return log_lines.as_text(data.decode("utf-8", "replace"))
 
 
 def _polls(log: str) -> dict[str, str]:
@@ -166,7 +164,7 @@ def _polls(log: str) -> dict[str, str]:
             continue
         poll = POLL.search(line)
         if poll:
-            text = unquote(poll[2])
+            text = log_lines.unquote(poll[2])
             causes[poll[1]] = f"config.pbtxt:{syntax}" if syntax and "text proto" in text else text
             syntax = ""
     return causes

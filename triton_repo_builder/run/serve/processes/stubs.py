@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -44,6 +44,14 @@ class Stub:
     def place(self) -> tuple[str, str, str]:
         """Model, version and instance, which one process at a time runs."""
         return self.model, self.version, self.instance
+
+
+def model_of(argv: Sequence[str]) -> tuple[str, str] | None:
+    """Model and version that a process with these arguments runs; None if it is not a stub."""
+    if len(argv) <= INSTANCE or not argv[0].endswith(STUB):
+        return None
+    parts = Path(argv[1]).parts
+    return (parts[-3], parts[-2]) if len(parts) > 2 else None
 
 
 class ProcessLister(Protocol):

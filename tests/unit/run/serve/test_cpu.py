@@ -1,4 +1,4 @@
-"""CPU time, the process behind a port, facts of the machine."""
+"""CPU time and memory of a process tree, and the process behind a port."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import socket
 from pathlib import Path
 
-from triton_repo_builder.measure.bench.measure import cpu, machine
+from triton_repo_builder.run.serve.processes import cpu, stubs
 
 
 def put_process(proc: Path, pid: int, parent: int, ticks: tuple[int, int, int, int]) -> None:
@@ -26,6 +26,13 @@ def test_cpu_is_that_of_a_process_and_all_below_it(tmp_path: Path) -> None:
     assert cpu.tree_seconds(10, tmp_path) == 7.5
     assert cpu.tree_seconds(99, tmp_path) is None
     assert (cpu.tree_seconds(os.getpid()) or 0) > 0
+
+
+def test_a_stub_names_its_model_and_version() -> None:
+    argv = ["/b/triton_python_backend_stub", "/r/bert_model/2/model.onnx", *["x"] * 6, "bert_model_0_1"]
+    assert stubs.model_of(argv) == ("bert_model", "2")
+    assert stubs.model_of(["/bin/sh", *argv[1:]]) is None
+    assert stubs.model_of([]) is None
 
 
 def test_the_share_of_the_machine() -> None:
@@ -61,12 +68,3 @@ def test_a_proxy_that_listens_for_a_container_is_not_the_server(tmp_path: Path) 
     assert cpu.server_process("http://127.0.0.1:8000", tmp_path) == 50
     (tmp_path / "50" / "comm").write_text("docker-proxy\n")
     assert cpu.server_process("http://127.0.0.1:8000", tmp_path) is None
-
-
-def test_facts_of_the_machine(tmp_path: Path) -> None:
-    (tmp_path / "cpuinfo").write_text("processor\t: 0\nmodel name\t: A Fast One\n")
-    (tmp_path / "meminfo").write_text("MemTotal:       16777216 kB\n")
-    found = machine.facts(tmp_path)
-    assert (found["cpu"], found["memory_gib"]) == ("A Fast One", 16.0)
-    assert machine.facts(tmp_path / "nowhere")["memory_gib"] is None
-    assert {"python", "numpy"} <= machine.versions().keys()

@@ -1,8 +1,10 @@
-"""CPU time of a server with all processes below it, and of the whole machine, from /proc."""
+"""CPU time and memory of a server with all processes below it, and CPU time of the machine, from /proc."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -23,17 +25,40 @@ class Busy:
     total: int
 
 
-def tree_seconds(pid: int, proc: Path = PROC) -> float | None:
-    """Seconds of CPU of a process and all its descendants, ended ones included; None if it is gone."""
+def tree(pid: int, proc: Path = PROC) -> dict[int, list[str]]:
+    """A process and all its descendants with their /proc/PID/stat; empty if it is gone."""
     stats = {number: stat for number in pids(proc) if len(stat := process_stat(number, proc)) >= 15}
-    if pid not in stats:
-        return None
-    members = {pid}
-    # Fields 4 (parent) and 14 to 17 (user, system, and the same of ended children) of proc_pid_stat(5).
+    members = {pid} & stats.keys()
+    # Field 4 (parent) of proc_pid_stat(5).
     while children := {child for child, stat in stats.items() if int(stat[1]) in members} - members:
         members |= children
-    ticks = sum(int(value) for member in members for value in stats[member][11:15])
-    return ticks / os.sysconf("SC_CLK_TCK")
+    return {member: stats[member] for member in members}
+
+
+def tree_seconds(pid: int, proc: Path = PROC) -> float | None:
+    """Seconds of CPU of a process and all its descendants, ended ones included; None if it is gone."""
+    stats = tree(pid, proc)
+    return sum(map(seconds, stats.values())) if stats else None
+
+
+def seconds(stat: Sequence[str]) -> float:
+    """Seconds of CPU of a process and its ended children, of its /proc/PID/stat."""
+    # Fields 14 to 17: user, system, and the same of ended children.
+    return sum(map(int, stat[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def tree_bytes(pid: int, proc: Path = PROC) -> int | None:
+    """Proportional set size of a process and all its descendants; None if it cannot be read."""
+    sizes = [size for member in tree(pid, proc) if (size := _proportional(member, proc)) is not None]
+    return sum(sizes) if sizes else None
+
+
+def _proportional(pid: int, proc: Path) -> int | None:
+    with suppress(OSError, ValueError, IndexError):
+        for line in (proc / str(pid) / "smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    return None
 
 
 def machine(proc: Path = PROC) -> Busy | None:

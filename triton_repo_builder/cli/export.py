@@ -1,0 +1,183 @@
+"""``trb export``: files for other tools."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from triton_repo_builder.base.declaration import Topic, option
+from triton_repo_builder.base.option_values import FilePath, Names, Seconds, Switch
+from triton_repo_builder.cli import console, declared
+from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Place
+from triton_repo_builder.cli.usage_errors import Misuse
+from triton_repo_builder.measure.objective import Objective
+from triton_repo_builder.measure.options import Slo
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from triton_repo_builder.ship.monitoring.export import Difference
+
+HIGHEST_PORT = 65535
+SHORTEST, LONGEST = 60, 86_400
+"""Seconds of a window: four scrapes, a day."""
+SHORTEST_DRIFT = 600
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+):(\d{1,5})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MonitoringOptions:
+    """The servers, the objective, and where the files go."""
+
+    output: Path = option(
+        Path("monitoring"),
+        FilePath(file=False),
+        Topic.OUTPUT,
+        "Folder for the files.",
+        also=("-o",),
+        metavar="DIR",
+    )
+    check: bool = option(False, Switch(), Topic.OUTPUT, "Write nothing; exit 1 if DIR differs.")
+    force: bool = option(False, Switch(), Topic.OUTPUT, "Replace files in DIR that were edited.")
+    as_json: bool = option(False, Switch(), Topic.OUTPUT, "Print the result as JSON.", flag="--json")
+    targets: tuple[str, ...] = option(
+        ("localhost:8002",),
+        Names(),
+        Topic.SERVER,
+        "Metrics port of a server with this repository, as Prometheus reaches it (repeatable).",
+        flag="--target",
+        metavar="HOST:PORT",
+    )
+    gateways: tuple[str, ...] = option(
+        (),
+        Names(),
+        Topic.SERVER,
+        "A gateway (trb gateway), likewise; it also measures the objective (repeatable).",
+        flag="--gateway",
+        metavar="HOST:PORT",
+    )
+    objective: Objective = option(
+        Objective(percentile="p99", ms=500.0),
+        Slo(),
+        Topic.SEARCH,
+        "Latency objective, as of trb tune.",
+        default="p99=500ms",
+        metavar="P=TIME",
+    )
+    window: float = option(
+        300.0, Seconds(), Topic.SEARCH, "Window of rates in the rules.", default="5m", metavar="TIME"
+    )
+    drift_window: float = option(
+        3600.0,
+        Seconds(),
+        Topic.SEARCH,
+        "Window in which texts and answers are compared with the reference; 5m is one in any case.",
+        default="60m",
+        metavar="TIME",
+    )
+
+    def checked(self) -> MonitoringOptions:
+        """The options. Raises ``Misuse``."""
+        for flag, addresses in (("--target", self.targets), ("--gateway", self.gateways)):
+            for address in addresses:
+                match = _ADDRESS.fullmatch(address)
+                if not match or not 0 < int(match[2]) <= HIGHEST_PORT:
+                    raise Misuse(
+                        f"'{address:.80}' is not an address like triton:8002",
+                        where=flag,
+                        remedy="write the host and port of its metrics, without http:// and /metrics",
+                    )
+        if self.objective.share == 1:
+            raise Misuse(
+                "max leaves no request that may be late, so no budget that could burn",
+                where="--objective",
+                remedy="use p99, p95, p90 or p50",
+            )
+        if not SHORTEST <= self.window <= LONGEST or self.window % 1:
+            raise Misuse(
+                "must be whole seconds, from 1m to 1440m", where="--window", remedy="leave it out for 5m"
+            )
+        if not SHORTEST_DRIFT <= self.drift_window <= LONGEST or self.drift_window % 1:
+            raise Misuse(
+                "must be whole seconds, from 10m to 1440m",
+                where="--drift-window",
+                remedy="leave it out for 60m",
+            )
+        return self
+
+
+@click.group("export")
+def command() -> None:
+    """Write files for other tools.
+
+    \b
+    Examples:
+      trb export monitoring
+    """
+
+
+@command.command("monitoring", cls=declared.TopicCommand)
+@click.argument("repo", type=Place(), default=DEFAULT_REPOSITORY)
+@declared.options(options=MonitoringOptions)
+def monitoring(repo: Path, options: MonitoringOptions) -> int:
+    """Write Prometheus rules and Grafana dashboards for the endpoints of REPO (default: model_repository).
+
+    DIR gets prometheus.yml (what is scraped), rules.yml (recording and alert rules), drift.yml, and grafana/
+    (dashboards, and a file that provisions them). Repositories that trb did not build get those that need
+    only Triton's own metrics. Equal input gives equal bytes; edited files are not replaced.
+
+    \b
+    Examples:
+      trb export monitoring
+      trb export monitoring --target triton-1:8002 --target triton-2:8002 --objective p99=50ms
+      trb export monitoring --gateway gateway:9000 -o deploy/monitoring
+      trb export monitoring -o deploy/monitoring --check
+    """
+    from triton_repo_builder import repository
+    from triton_repo_builder.ship.monitoring import export, rules
+    from triton_repo_builder.ship.vcs import git
+
+    console.recovered(repo, write=False, whole=True)
+    read = repository.read(repo)
+    settings = rules.Settings(
+        objective=rules.Objective(share=options.objective.share, seconds=options.objective.ms / 1000),
+        window=_duration(int(options.window)),
+        drift_window=_duration(int(options.drift_window)),
+        targets=tuple(dict.fromkeys(options.targets)),
+        gateways=tuple(dict.fromkeys(options.gateways)),
+        commit=git.last_commit(repo),
+    )
+    contents = export.render(read, settings)
+    if options.check:
+        changes = export.differences(contents, options.output)
+    else:
+        changes = export.write(contents, options.output, force=options.force)
+    if options.as_json:
+        changed = {change.path: change.state for change in changes}
+        console.echo(json.dumps({"files": list(contents), "changed": changed}, indent=1))
+    else:
+        _print(options, changes)
+    return int(options.check and bool(changes))
+
+
+def _print(options: MonitoringOptions, changes: Sequence[Difference]) -> None:
+    for change in changes:
+        state = change.state if options.check else "removed" if change.state == "stale" else "wrote"
+        console.echo(f"{state:<8} {options.output / change.path}")
+    if not changes:
+        console.echo(f"{options.output} is up to date")
+    elif options.check:
+        console.echo("write them with the same command without --check", err=True)
+
+
+def _duration(seconds: int) -> str:
+    """A duration as Prometheus writes it."""
+    for unit, length in (("h", 3600), ("m", 60)):
+        if seconds % length == 0:
+            return f"{seconds // length}{unit}"
+    return f"{seconds}s"

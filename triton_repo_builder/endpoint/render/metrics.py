@@ -1,0 +1,34 @@
+"""Metrics and spans of Python models: their modules beside each model.py, and ``--metrics off``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from triton_repo_builder.base import resources
+from triton_repo_builder.base.files import File
+from triton_repo_builder.endpoint.plan.endpoint import EndpointPlan
+from triton_repo_builder.model.read.options import BuildOptions
+
+BACKEND = "python"
+OFF = ("metrics", "off")
+MODULES = ("metrics.py", "spans.py")
+"""Modules of ``runtime/`` that each Python model gets."""
+
+
+def add(plan: EndpointPlan, options: BuildOptions) -> EndpointPlan:
+    """The plan with the metrics and spans of its Python models."""
+    repository = plan.repository
+    contents = {name: resources.runtime(name).read_bytes() for name in MODULES}
+    files = tuple(
+        File(path=f"{model.name}/{repository.version}/{name}", content=content)
+        for model in repository.models
+        if model.backend == BACKEND
+        for name, content in contents.items()
+    )
+    models = tuple(
+        replace(model, parameters=(*model.parameters, OFF))
+        if model.backend == BACKEND and options.metrics == "off"
+        else model
+        for model in repository.models
+    )
+    return replace(plan, files=(*plan.files, *files), repository=replace(repository, models=models))
