@@ -177,7 +177,8 @@ class App:
         if route.method != "POST":
             return await route.handler(call)
         if route.tasks and not self.gateway.ready and not self.gateway.catalogue.by_name:
-            message = f"the inference server at {self.gateway.triton.url} is not ready yet"
+            waiting = f"the inference server at {self.gateway.triton.url} is not ready yet"
+            message = self.gateway.triton.trouble or waiting
             raise Refusal(503, message, code="unavailable", retry_after=1)
         task: Any = asyncio.current_task()
 

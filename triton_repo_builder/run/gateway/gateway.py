@@ -121,7 +121,7 @@ class Gateway:
 
     def _warn(self) -> None:
         """Say each fault of gateway.toml once, or why the server cannot be reached."""
-        if self.catalogue.by_name:
+        if self.ready or (self.catalogue.by_name and time.time() > self.started + LOADING):
             faults = set(map_faults.faults(self.catalogue, self.discovery.map.endpoints))
         else:
             faults = {self.triton.trouble} - {""}

@@ -54,7 +54,7 @@ class Triton:
         self.url = url
         self.messages: Any = service_pb2()
         self.trouble = ""
-        """Why the server could not be reached the last time that it could not."""
+        """Why the last call could not reach the server; empty if it did."""
 
     def open(self) -> None:
         """Make the channel; it connects at the first call."""
@@ -76,9 +76,9 @@ class Triton:
             )
         except CallFailed as error:
             refused = refusal(error)
-            if error.status == "UNAVAILABLE":
-                self.trouble = refused.message
+            self.trouble = refused.message if error.status == "UNAVAILABLE" else ""
             raise refused from None
+        self.trouble = ""
         try:
             return getattr(self.messages, f"{name}Response").FromString(answer)
         except ValueError:  # protobuf's DecodeError
