@@ -264,7 +264,7 @@ GOOD_ONES = [
 name that a URL must encode cannot be loaded by its name: HTTP does not decode it."""
 
 
-LOAD = 30
+LOAD = 15
 """Seconds for a load, which takes one."""
 
 

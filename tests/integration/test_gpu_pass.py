@@ -50,6 +50,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.server
 @pytest.mark.parametrize("name", ["parity_fp32", pytest.param("parity_fp16", marks=pytest.mark.slow)])
 def test_answers_are_those_of_the_reference(output: Path, name: str) -> None:

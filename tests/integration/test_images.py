@@ -204,7 +204,7 @@ JUDGES = {
 }
 
 
-@pytest.mark.parametrize("name", JUDGES)
+@pytest.mark.parametrize("name", ["nsfw", pytest.param("yahoo", marks=pytest.mark.slow)])
 def test_scores_of_real_models_are_those_of_their_packages(
     client: GrpcClient, files: list[bytes], name: str, tmp_path: Path
 ) -> None:

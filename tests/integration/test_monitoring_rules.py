@@ -143,6 +143,7 @@ def test_a_model_that_is_not_loaded_fires_after_two_minutes(rules: Path) -> None
     run(rules, [loaded, firing(without, {"TrbModelNotReady"}), firing(none, {"TrbModelNotReady"})])
 
 
+@pytest.mark.slow
 def test_a_short_burst_alerts_nobody(rules: Path) -> None:
     """One bad minute in an hour."""
     series = [

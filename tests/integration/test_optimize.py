@@ -53,6 +53,7 @@ def test_served_answers_do_not_depend_on_the_batch(optimised: Path, tmp_path: Pa
     assert batched and all(check["allowed"] <= 1e-4 for check in batched)
 
 
+@pytest.mark.slow
 def test_a_small_model_by_row_joins_in_batches(exported: Path, tmp_path: Path) -> None:
     out, repository = tmp_path / "int8", tmp_path / "repository"
     steps = ("--steps", "int8:per-row", "--max-drop", "0.2")

@@ -257,10 +257,11 @@ def test_refuses_what_fails_the_check(
     [
         ({"AWS_PROFILE": "absent"}, 10, "name a profile of ~/.aws/config in AWS_PROFILE"),
         ({"AWS_ENDPOINT_URL": "junk"}, 10, "Invalid endpoint: junk"),
-        (
+        pytest.param(
             {"AWS_ENDPOINT_URL": "http://nowhere.invalid:9000"},
             10,
             "connect to host nowhere.invalid:9000",
+            marks=pytest.mark.slow,
         ),
     ],
 )
@@ -329,7 +330,9 @@ def test_no_credentials_and_denied(
     assert (denied.returncode, "access denied" in denied.stderr) == (10, True), denied.stderr
 
 
-@pytest.mark.parametrize(("status", "times"), [(503, 2), (0, 2), (503, 99), (403, 99)])
+@pytest.mark.parametrize(
+    ("status", "times"), [(503, 2), (0, 2), pytest.param(503, 99, marks=pytest.mark.slow), (403, 99)]
+)
 def test_a_read_is_tried_again_after_a_5xx_and_a_dropped_connection(
     tmp_path: Path, address: str, repository: Path, request: pytest.FixtureRequest, status: int, times: int
 ) -> None:
@@ -534,6 +537,7 @@ def serve(tmp: Path, where: str, *arguments: str) -> Any:
 
 
 @pytest.mark.server
+@pytest.mark.slow
 def test_a_dead_model_is_fetched_and_loaded_again(
     tmp_path: Path, address: str, repository: Path, request: pytest.FixtureRequest
 ) -> None:

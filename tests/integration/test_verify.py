@@ -289,6 +289,7 @@ def test_a_repository_without_digest(zoo: Zoo, repo: Path, monkeypatch: pytest.M
         assert provenance(repo, server.urls.http)[0] is None
 
 
+@pytest.mark.slow
 def test_another_version_and_none(
     zoo: Zoo, built: Path, repo: Path, models: tuple[Path, Path], tmp_path: Path
 ) -> None:

@@ -162,6 +162,7 @@ def test_a_server_runs_nothing_of_it(sources: tuple[Path, Path], tmp_path: Path,
 
 
 @pytest.mark.server
+@pytest.mark.slow
 def test_an_apply_killed_between_two_endpoints_is_not_shipped(
     sources: tuple[Path, Path], tmp_path: Path
 ) -> None:

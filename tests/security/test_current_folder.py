@@ -115,6 +115,7 @@ def test_bench_and_its_client_processes(base: Path, server: tuple[str, ...]) -> 
     assert not ran(base)
 
 
+@pytest.mark.slow
 def test_promote_and_its_preflight(base: Path, server: tuple[str, ...]) -> None:
     trb(base, "promote", "sentiment", "repo", "--version", "2", *server)
     assert not ran(base)

@@ -55,7 +55,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("kind", ["pipe", "endless"])
+@pytest.mark.parametrize("kind", ["pipe", pytest.param("endless", marks=pytest.mark.slow)])
 def test_no_command_waits_for_it_or_reads_on(project: Path, tmp_path: Path, kind: str) -> None:
     """In a process of its own, which can be ended: one that waits would wait for ever."""
     for number, name in enumerate(FILES):

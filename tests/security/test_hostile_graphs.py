@@ -360,6 +360,7 @@ def split_by(folder: Path, pattern: str) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_pattern_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The library cannot be interrupted: it is given up after a time."""
     monkeypatch.setattr(tokenizer_limits, "SECONDS", 2.0)

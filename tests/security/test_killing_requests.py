@@ -54,6 +54,7 @@ def test_brackets_end_the_server_and_it_comes_back(tmp_path: Path, repository: P
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_what_was_loaded_comes_back(tmp_path: Path, repository: Path) -> None:
     """What was loaded and unloaded since the start."""
     with serve(tmp_path, repository, "--json", "--load", "other") as running:
@@ -68,6 +69,7 @@ def test_what_was_loaded_comes_back(tmp_path: Path, repository: Path) -> None:
         assert running.end(signal.SIGTERM) == 0
 
 
+@pytest.mark.slow
 def test_in_the_background(tmp_path: Path, repository: Path) -> None:
     def status() -> dict[str, Any]:
         (entry,) = json.loads(made.trb(tmp_path, "status", "--json").stdout)

@@ -66,6 +66,7 @@ def test_a_promotion_goes_back(repo: Path, tmp_path: Path, moment: str) -> None:
 
 
 @pytest.mark.server
+@pytest.mark.slow
 def test_a_preflight_goes_with_its_server(repo: Path, tmp_path: Path) -> None:
     before = contents(repo)
     with serve(repo) as server:
@@ -104,6 +105,7 @@ def test_an_apply_goes_back(revisions: Path, root: Path, tmp_path: Path) -> None
 
 @pytest.mark.slow
 @pytest.mark.server
+@pytest.mark.slow
 def test_an_apply_whose_server_ends_as_well_is_interrupted(
     revisions: Path, root: Path, tmp_path: Path
 ) -> None:

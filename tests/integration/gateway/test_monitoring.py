@@ -17,7 +17,7 @@ from triton_repo_builder.measure.bench.load import texts
 from triton_repo_builder.run import serve
 from triton_repo_builder.ship.monitoring import rules
 
-pytestmark = [pytest.mark.prometheus, pytest.mark.server]
+pytestmark = [pytest.mark.prometheus, pytest.mark.server, pytest.mark.gateway]
 SECONDS = 6.0
 
 

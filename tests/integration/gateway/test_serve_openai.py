@@ -66,6 +66,7 @@ def test_answers_prints_the_call_and_ends_with_the_server(tmp_path: Path, reposi
     assert not Path(f"/proc/{gateway}").exists()
 
 
+@pytest.mark.gateway
 def test_a_gateway_that_dies_is_started_again(tmp_path: Path, repository: Path) -> None:
     with serve(tmp_path, repository, "--openai", PORT, "--json") as running:
         url = running.ready()["urls"]["openai"]
@@ -76,6 +77,7 @@ def test_a_gateway_that_dies_is_started_again(tmp_path: Path, repository: Path) 
         assert "the gateway ended" in running.err.read_text()
 
 
+@pytest.mark.gateway
 def test_it_answers_again_after_a_restart_of_the_server(tmp_path: Path, repository: Path) -> None:
     with serve(tmp_path, repository, "--openai", PORT, "--json") as running:
         url = running.ready()["urls"]["openai"]
@@ -86,6 +88,7 @@ def test_it_answers_again_after_a_restart_of_the_server(tmp_path: Path, reposito
         assert gateway_of(running.process.pid) == gateway
 
 
+@pytest.mark.gateway
 def test_it_ends_when_trb_is_killed(tmp_path: Path, repository: Path) -> None:
     with serve(tmp_path, repository, "--openai", PORT, "--json") as running:
         running.ready()
@@ -94,6 +97,7 @@ def test_it_ends_when_trb_is_killed(tmp_path: Path, repository: Path) -> None:
         until(lambda: not Path(f"/proc/{gateway}").exists())
 
 
+@pytest.mark.gateway
 def test_no_request_fails_while_it_stops(tmp_path: Path, repository: Path) -> None:
     with serve(tmp_path, repository, "--openai", PORT, "--json") as running:
         url = running.ready()["urls"]["openai"]
@@ -120,6 +124,7 @@ def test_no_request_fails_while_it_stops(tmp_path: Path, repository: Path) -> No
         assert statuses and {*statuses} == {200}
 
 
+@pytest.mark.gateway
 def test_a_drain_keeps_answering_for_its_time(tmp_path: Path, repository: Path) -> None:
     with serve(tmp_path, repository, "--openai", PORT, "--drain", "3", "--json") as running:
         url = running.ready()["urls"]["openai"]
@@ -131,6 +136,7 @@ def test_a_drain_keeps_answering_for_its_time(tmp_path: Path, repository: Path) 
         assert time.monotonic() - begun > 3
 
 
+@pytest.mark.gateway
 def test_in_the_background(tmp_path: Path, repository: Path) -> None:
     ports = ("--http-port=0", "--grpc-port=0", "--metrics-port=0")
     done = in_folder(tmp_path, "serve", str(repository), *ports, "--openai", PORT, "--detach", "--json")
@@ -147,6 +153,7 @@ def test_in_the_background(tmp_path: Path, repository: Path) -> None:
     assert not listens(int(url.rsplit(":", 1)[1]))
 
 
+@pytest.mark.gateway
 def test_behind_an_admin_key_and_beyond_loopback(tmp_path: Path, repository: Path) -> None:
     """The list of models needs a key that only trb has; the gateway asks for each model of the repository."""
     keys = tmp_path / "keys"
@@ -160,6 +167,7 @@ def test_behind_an_admin_key_and_beyond_loopback(tmp_path: Path, repository: Pat
         until(lambda: httpx.get(f"{url}/v1/models", headers=headers).json()["data"], 20)
 
 
+@pytest.mark.gateway
 def test_a_gateway_that_does_not_start_is_the_error_of_the_command(tmp_path: Path, repository: Path) -> None:
     """The map goes away after its first check, while models are loaded."""
     port = free_port()
