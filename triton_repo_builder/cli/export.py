@@ -77,7 +77,7 @@ class MonitoringOptions:
         Seconds(),
         Topic.SEARCH,
         "Window in which texts and answers are compared with the reference; 5m is one in any case.",
-        default="60m",
+        default="1h",
         metavar="TIME",
     )
 
@@ -100,13 +100,13 @@ class MonitoringOptions:
             )
         if not SHORTEST <= self.window <= LONGEST or self.window % 1:
             raise Misuse(
-                "must be whole seconds, from 1m to 1440m", where="--window", remedy="leave it out for 5m"
+                "must be whole seconds, from 1m to 24h", where="--window", remedy="leave it out for 5m"
             )
         if not SHORTEST_DRIFT <= self.drift_window <= LONGEST or self.drift_window % 1:
             raise Misuse(
-                "must be whole seconds, from 10m to 1440m",
+                "must be whole seconds, from 10m to 24h",
                 where="--drift-window",
-                remedy="leave it out for 60m",
+                remedy="leave it out for 1h",
             )
         return self
 

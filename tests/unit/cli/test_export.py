@@ -40,6 +40,7 @@ def test_check_fails_until_the_files_are_written(repo: Path, tmp_path: Path) -> 
         (["--objective", "p99=50"], "--objective"),
         (["--objective", "max=50ms"], "--objective"),
         (["--window", "1s"], "--window"),
+        (["--window", "7d"], "--window"),
         (["--drift-window", "5m"], "--drift-window"),
     ],
 )
@@ -48,6 +49,15 @@ def test_invalid_options_are_usage_errors(repo: Path, arguments: list[str], wher
     assert done.returncode == 2
     assert kind(done.stderr) is Code.USAGE
     assert where in done.stderr
+
+
+def test_windows_are_hours_too(repo: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    done = call(
+        *("export", "monitoring", str(repo), "-o", str(output)), "--window", "6h", "--drift-window", "1d"
+    )
+    assert done.returncode == 0
+    assert "[6h]" in (output / "rules.yml").read_text()
 
 
 def test_an_unknown_export_names_the_command(repo: Path) -> None:
