@@ -214,7 +214,7 @@ class Seconds(Value):
         """Seconds."""
         match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)", text.strip())
         if not match:
-            raise InvalidValue(f"'{text}' is not a time like 500ms, 2s or 6h")
+            raise InvalidValue(f"'{text}' is not a time like 2s, 500ms or 6h")
         seconds = float(match[1]) * _SECONDS[match[2]]
         if seconds > LONGEST:
             raise InvalidValue(f"'{text:.40}' is longer than 30 days")
