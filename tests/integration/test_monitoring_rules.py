@@ -174,6 +174,7 @@ def test_promtool_takes_the_files_of_any_repository(tmp_path: Path) -> None:
     serve_repository.whole(repo)
     for name in ("a.b,c", "pipe|d", 'quo"te', "{{ .Value }}", "ü"):
         serve_repository.python(repo, name)
-    settings = replace(SETTINGS, targets=("a:8002", "[::1]:8002"), window="90s")
+    addresses = ("a:8002", "[::1]:8002")
+    settings = replace(SETTINGS, targets=addresses, alertmanagers=addresses, window="90s")
     export.write(export.render(repository.read(repo), settings), tmp_path / "out")
     assert "SUCCESS" in promtool("check", "config", tmp_path / "out" / "prometheus.yml")

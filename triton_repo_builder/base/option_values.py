@@ -19,7 +19,7 @@ RECEIVER = re.compile(r"[!-~]+")
 LIMIT = 1_000_000_000
 LONGEST = 30 * 86_400
 """Seconds. A longer time is a typing error."""
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "": 1.0}
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "": 1.0}
 
 
 class InvalidValue(ValueError):
@@ -206,15 +206,15 @@ class Names(Value):
 
 @dataclass(frozen=True)
 class Seconds(Value):
-    """``2s``, ``500ms``, ``1m``; a bare number is seconds."""
+    """``2s``, ``500ms``, ``1m``, ``6h``, ``7d``; a bare number is seconds."""
 
     expected: ClassVar[str] = "time"
 
     def parse(self, text: str) -> float:
         """Seconds."""
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|)", text.strip())
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)", text.strip())
         if not match:
-            raise InvalidValue(f"'{text}' is not a time like 2s or 500ms")
+            raise InvalidValue(f"'{text}' is not a time like 2s, 500ms or 6h")
         seconds = float(match[1]) * _SECONDS[match[2]]
         if seconds > LONGEST:
             raise InvalidValue(f"'{text:.40}' is longer than 30 days")

@@ -72,8 +72,8 @@ class DriftOptions:
         3600.0,
         Seconds(),
         Topic.MEASUREMENT,
-        "With --prometheus: count the texts of this time until now, e.g. 360m.",
-        default="60m",
+        "With --prometheus: count the texts of this time until now, e.g. 6h.",
+        default="1h",
         metavar="TIME",
     )
     fail: bool = option(False, Switch(), Topic.CHECKS, "Exit 1 if anything has drifted.")
@@ -97,7 +97,7 @@ def command(server: DriftServer, options: DriftOptions) -> int:
       trb drift
       trb drift --url http://localhost:8000 --for 60s
       trb drift --url http://localhost:8000 --plot drift.png --fail
-      trb drift --prometheus http://localhost:9090 --window 360m
+      trb drift --prometheus http://localhost:9090 --window 6h
     """
     import json
 

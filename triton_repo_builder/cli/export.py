@@ -12,6 +12,7 @@ import click
 
 from triton_repo_builder.base.declaration import Topic, option
 from triton_repo_builder.base.option_values import FilePath, Names, Seconds, Switch
+from triton_repo_builder.base.text import some
 from triton_repo_builder.cli import console, declared
 from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Place
 from triton_repo_builder.cli.usage_errors import Misuse
@@ -61,6 +62,14 @@ class MonitoringOptions:
         flag="--gateway",
         metavar="HOST:PORT",
     )
+    alertmanagers: tuple[str, ...] = option(
+        (),
+        Names(),
+        Topic.SERVER,
+        "An Alertmanager, as Prometheus reaches it; alerts are sent there (repeatable).",
+        flag="--alertmanager",
+        metavar="HOST:PORT",
+    )
     objective: Objective = option(
         Objective(percentile="p99", ms=500.0),
         Slo(),
@@ -77,20 +86,25 @@ class MonitoringOptions:
         Seconds(),
         Topic.SEARCH,
         "Window in which texts and answers are compared with the reference; 5m is one in any case.",
-        default="60m",
+        default="1h",
         metavar="TIME",
     )
 
     def checked(self) -> MonitoringOptions:
         """The options. Raises ``Misuse``."""
-        for flag, addresses in (("--target", self.targets), ("--gateway", self.gateways)):
+        metrics = "write the host and port of its metrics, without http:// and /metrics"
+        for flag, addresses, remedy in (
+            ("--target", self.targets, metrics),
+            ("--gateway", self.gateways, metrics),
+            ("--alertmanager", self.alertmanagers, "write its host and port, without http://"),
+        ):
             for address in addresses:
                 match = _ADDRESS.fullmatch(address)
                 if not match or not 0 < int(match[2]) <= HIGHEST_PORT:
                     raise Misuse(
-                        f"'{address:.80}' is not an address like triton:8002",
+                        f"'{address:.80}' is not of the form HOST:PORT",
                         where=flag,
-                        remedy="write the host and port of its metrics, without http:// and /metrics",
+                        remedy=remedy,
                     )
         if self.objective.share == 1:
             raise Misuse(
@@ -100,13 +114,13 @@ class MonitoringOptions:
             )
         if not SHORTEST <= self.window <= LONGEST or self.window % 1:
             raise Misuse(
-                "must be whole seconds, from 1m to 1440m", where="--window", remedy="leave it out for 5m"
+                "must be whole seconds, from 1m to 24h", where="--window", remedy="leave it out for 5m"
             )
         if not SHORTEST_DRIFT <= self.drift_window <= LONGEST or self.drift_window % 1:
             raise Misuse(
-                "must be whole seconds, from 10m to 1440m",
+                "must be whole seconds, from 10m to 24h",
                 where="--drift-window",
-                remedy="leave it out for 60m",
+                remedy="leave it out for 1h",
             )
         return self
 
@@ -127,15 +141,15 @@ def command() -> None:
 def monitoring(repo: Path, options: MonitoringOptions) -> int:
     """Write Prometheus rules and Grafana dashboards for the endpoints of REPO (default: model_repository).
 
-    DIR gets prometheus.yml (what is scraped), rules.yml (recording and alert rules), drift.yml, and grafana/
-    (dashboards, and a file that provisions them). Repositories that trb did not build get those that need
-    only Triton's own metrics. Equal input gives equal bytes; edited files are not replaced.
+    DIR gets prometheus.yml (what is scraped, where alerts go), rules.yml (recording and alert rules),
+    drift.yml, and grafana/ (dashboards, and a file that provisions them). Repositories that trb did not build
+    get those that need only Triton's own metrics. Equal input gives equal bytes; edited files stay.
 
     \b
     Examples:
       trb export monitoring
       trb export monitoring --target triton-1:8002 --target triton-2:8002 --objective p99=50ms
-      trb export monitoring --gateway gateway:9000 -o deploy/monitoring
+      trb export monitoring --gateway gateway:9000 --alertmanager alertmanager:9093 -o deploy/monitoring
       trb export monitoring -o deploy/monitoring --check
     """
     from triton_repo_builder import repository
@@ -150,6 +164,7 @@ def monitoring(repo: Path, options: MonitoringOptions) -> int:
         drift_window=_duration(int(options.drift_window)),
         targets=tuple(dict.fromkeys(options.targets)),
         gateways=tuple(dict.fromkeys(options.gateways)),
+        alertmanagers=tuple(dict.fromkeys(options.alertmanagers)),
         commit=git.last_commit(repo),
     )
     contents = export.render(read, settings)
@@ -159,7 +174,8 @@ def monitoring(repo: Path, options: MonitoringOptions) -> int:
         changes = export.write(contents, options.output, force=options.force)
     if options.as_json:
         changed = {change.path: change.state for change in changes}
-        console.echo(json.dumps({"files": list(contents), "changed": changed}, indent=1))
+        edited = [change.path for change in changes if change.edited]
+        console.echo(json.dumps({"files": list(contents), "changed": changed, "edited": edited}, indent=1))
     else:
         _print(options, changes)
     return int(options.check and bool(changes))
@@ -172,7 +188,14 @@ def _print(options: MonitoringOptions, changes: Sequence[Difference]) -> None:
     if not changes:
         console.echo(f"{options.output} is up to date")
     elif options.check:
-        console.echo("write them with the same command without --check", err=True)
+        console.echo(_remedy(changes), err=True)
+
+
+def _remedy(changes: Sequence[Difference]) -> str:
+    edited = [change.path for change in changes if change.edited]
+    if not edited:
+        return "write them with the same command without --check"
+    return f"edited: {some(edited)}; --force replaces {'them' if edited[1:] else 'it'}"
 
 
 def _duration(seconds: int) -> str:

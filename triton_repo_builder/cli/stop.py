@@ -32,7 +32,9 @@ def command(server: str | None, everything: bool) -> int:
         console.echo(f"removed {name} from Docker: its trb is gone")
     if left and not running:
         return 0
-    for entry in running if everything and running else [registry.select(running, server)]:
+    if not (everything and running):
+        running = (registry.select(running, server, alternative=", or stop all with --all"),)
+    for entry in running:
         registry.stop(entry)
         console.echo(f"stopped {entry.name} ({entry.pid})")
     return 0

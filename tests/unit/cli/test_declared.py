@@ -90,7 +90,7 @@ def test_a_command_gets_an_object_with_the_defaults_of_its_fields() -> None:
     [
         ((), "Missing option '--size'"),
         (("--size=10",), "not in the range"),
-        (("--size=1", "--time=2h"), "'2h' is not a time like 2s or 500ms"),
+        (("--size=1", "--time=2w"), "'2w' is not a time like 2s, 500ms or 6h"),
         (("--size=1", "--way=off", "-v"), "says nothing"),
     ],
 )

@@ -125,9 +125,9 @@ def test_a_prometheus_in_place_of_a_server(monkeypatch: pytest.MonkeyPatch) -> N
         return Page(exposition.read(REFERENCE + texts(70, 80)))
 
     monkeypatch.setattr(prometheus, "page", page)
-    found = rows("--prometheus", "http://prometheus:9090", "--window", "30m")
+    found = rows("--prometheus", "http://prometheus:9090", "--window", "7d")
     assert (found["text_tokens"]["verdict"], found["text_tokens"]["endpoints"]) == ("stable", [])
-    assert asked == [("http://prometheus:9090", 1800)]
+    assert asked == [("http://prometheus:9090", 7 * 86_400)]
 
 
 def test_a_plot(serve: Callable[..., None], tmp_path: Path) -> None:

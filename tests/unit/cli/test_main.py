@@ -149,7 +149,7 @@ def test_an_unknown_command(word: str, hint: str, capsys: pytest.CaptureFixture[
         ("promote net --version x", "--version", "'x' is not a whole number", "see trb promote --help"),
         ("diff a", "B", "is missing", "see trb diff --help"),
         ("commit -m x a b", "b", "is one argument too many", "see trb commit --help"),
-        ("bench --timeout x", "--timeout", "'x' is not a time like 2s or 500ms", "see trb bench --help"),
+        ("bench --timeout x", "--timeout", "'x' is not a time like 2s, 500ms or 6h", "see trb bench --help"),
         (
             "serve --image x --triton-release 25.03",
             "",

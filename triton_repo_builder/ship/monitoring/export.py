@@ -35,6 +35,8 @@ class Difference:
     path: str
     state: str
     """``missing``, ``differs`` or ``stale``."""
+    edited: bool
+    """It was edited since trb wrote it, so that only ``force`` replaces it."""
 
 
 def render(repository: Repository, settings: Settings) -> dict[str, bytes]:
@@ -48,6 +50,7 @@ def render(repository: Repository, settings: Settings) -> dict[str, bytes]:
             "monitoring_prometheus.yml.jinja",
             rule_files=[RULES, *drift],
             jobs=[job for job in jobs if job[1]],
+            alertmanagers=settings.alertmanagers,
         ),
         RULES: templates.render(
             "monitoring_rules.yml.jinja",
@@ -77,7 +80,11 @@ def differences(contents: Mapping[str, bytes], output: Path) -> tuple[Difference
         )
     states = {path: _state(output / path, content) for path, content in contents.items()}
     states |= {path: "stale" for path in recorded if path not in contents and (output / path).is_file()}
-    return tuple(Difference(path=path, state=state) for path, state in sorted(states.items()) if state)
+    return tuple(
+        Difference(path=path, state=state, edited=_edited(output / path, recorded.get(path)))
+        for path, state in sorted(states.items())
+        if state
+    )
 
 
 def write(contents: Mapping[str, bytes], output: Path, *, force: bool = False) -> tuple[Difference, ...]:
@@ -86,8 +93,7 @@ def write(contents: Mapping[str, bytes], output: Path, *, force: bool = False) -
     Raises ``TrbError`` OUTPUT_FOREIGN, EDITED_FILE, OUTPUT_NOT_WRITABLE, DISK_FULL; then nothing was changed.
     """
     changes = differences(contents, output)
-    recorded = _recorded(output)
-    edited = [change.path for change in changes if _edited(output / change.path, recorded.get(change.path))]
+    edited = [change.path for change in changes if change.edited]
     if edited and not force:
         raise TrbError(
             Code.EDITED_FILE,
@@ -162,4 +168,7 @@ def _state(file: Path, content: bytes) -> str:
 
 def _edited(file: Path, digest: str | None) -> bool:
     """Whether the user changed a file that an export would replace; the index itself is ours."""
-    return file.name != INDEX and file.is_file() and files.hash_file(file) != digest
+    try:
+        return file.name != INDEX and file.is_file() and files.hash_file(file) != digest
+    except OSError as error:
+        raise files.unreadable(file, error, code=Code.OUTPUT_NOT_WRITABLE) from None

@@ -56,13 +56,14 @@ class Objective:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The objective, the window of rates, and what is scraped."""
+    """The objective, the window of rates, what is scraped, and where alerts go."""
 
     objective: Objective
     window: str = "5m"
     drift_window: str = drift_rules.WINDOW
     targets: tuple[str, ...] = ("localhost:8002",)
     gateways: tuple[str, ...] = ()
+    alertmanagers: tuple[str, ...] = ()
     commit: str = ""
     """The last commit that changed the repository; empty outside of git."""
 

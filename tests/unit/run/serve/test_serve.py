@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cli import call, kind
 from triton_repo_builder import repository
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.cli.serve import show_endpoints
@@ -678,6 +679,16 @@ def test_which_server_is_meant() -> None:
             registry.select(servers, wanted)
         assert error.value.code == code
         assert words in error.value.remedy
+
+
+@pytest.mark.parametrize("command", ["logs", "stop", "status"])
+def test_only_trb_stop_offers_all_of_several_servers(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    servers = (entry("a", 2**22 + 1, ""), entry("a", 2**22 + 2, "", "/other"))
+    monkeypatch.setattr(registry, "sweep", lambda: (servers, ()))
+    done = call(command, "a")
+    assert done.returncode == 2
+    assert kind(done.stderr) is Code.USAGE
+    assert ("--all" in done.stderr) == (command == "stop")
 
 
 def test_a_server_gets_a_free_name(folder: Path) -> None:

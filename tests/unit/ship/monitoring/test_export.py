@@ -177,6 +177,13 @@ def test_drift_is_computed_over_both_windows(repo: Path) -> None:
     assert "[1h]" not in text
 
 
+def test_prometheus_sends_alerts_to_each_alertmanager(repo: Path) -> None:
+    text = rendered(repo, replace(SETTINGS, alertmanagers=("a:9093", "b:9093")))["prometheus.yml"].decode()
+    section = "alerting:\n  alertmanagers:\n    - static_configs:\n        - targets:\n"
+    assert f'{section}            - "a:9093"\n            - "b:9093"\nscrape_configs:' in text
+    assert "alerting:" not in rendered(repo)["prometheus.yml"].decode()
+
+
 def test_a_second_export_changes_nothing(repo: Path, tmp_path: Path) -> None:
     output = tmp_path / "monitoring"
     first = export.write(rendered(repo), output)

@@ -196,8 +196,11 @@ def forget(file: Path) -> None:
     file.with_suffix(PART).unlink(missing_ok=True)
 
 
-def select(servers: tuple[Background, ...], query: str | None) -> Background:
-    """The server of this name, repository path or process id; without a query the only one."""
+def select(servers: tuple[Background, ...], query: str | None, *, alternative: str = "") -> Background:
+    """The server of this name, repository path or process id; without a query the only one.
+
+    ``alternative`` ends the advice to name one of several.
+    """
     if not servers:
         raise TrbError(
             Code.NOT_RUNNING,
@@ -227,7 +230,7 @@ def select(servers: tuple[Background, ...], query: str | None) -> Background:
         raise TrbError(
             Code.USAGE,
             f"{len(matching)} servers match",
-            remedy="name one by its name or process id, or stop all with --all; running: "
+            remedy=f"name one by its name or process id{alternative}; running: "
             + ", ".join(f"{server.name} ({server.pid})" for server in matching),
         )
     return matching[0]
