@@ -24,8 +24,9 @@ from triton_repo_builder.cli.options import addresses
 from triton_repo_builder.measure.bench.load import texts
 from triton_repo_builder.repository import CASES, cases
 from triton_repo_builder.run import serve
-from triton_repo_builder.run.client import HttpClient, RequestFailed, Urls
+from triton_repo_builder.run.client import HttpClient, RequestFailed
 from triton_repo_builder.run.client.codec import encode_binary
+from triton_repo_builder.run.observe.snapshot import Observer
 from triton_repo_builder.run.serve import ServeOptions
 
 PICTURE = Path(__file__).with_name("top.svg")
@@ -54,7 +55,7 @@ def load(url: str, folder: Path, name: str, rate: float, ended: threading.Event)
         ended.wait(random.expovariate(rate * wave))
 
 
-async def picture(servers: dict[str, Urls], seconds: float, endpoint: str) -> None:
+async def picture(servers: dict[str, Observer], seconds: float, endpoint: str) -> None:
     """Run the program for a while, with the cursor on an endpoint, and save what it shows."""
     app = TopApp(servers, 1.0)
     async with app.run_test(size=SIZE) as pilot:
@@ -90,7 +91,8 @@ def main() -> None:
             work = (urls.http, arguments.repository / model.name, model.name, rate, ended)
             for _ in range(2):
                 threading.Thread(target=load, args=work, daemon=True).start()
-        asyncio.run(picture({urls.http.split("://")[1]: urls}, arguments.seconds, arguments.endpoint))
+        servers = {urls.http.split("://")[1]: Observer(urls)}
+        asyncio.run(picture(servers, arguments.seconds, arguments.endpoint))
 
 
 if __name__ == "__main__":

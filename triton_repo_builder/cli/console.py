@@ -126,16 +126,18 @@ def table(
     *,
     right: Collection[str] = (),
     whole: Collection[str] = (),
+    natural: bool = False,
 ) -> None:
     """Print a table on stdout: ``right`` columns hold numbers, ``whole`` ones never break their lines.
 
-    Where the terminal is too narrow for that, each row is a paragraph of its own.
+    Where the terminal is too narrow for that, each row is a paragraph of its own. A ``natural`` table is as
+    wide as its texts, whatever the width of the output.
     """
     from rich import box
     from rich.table import Table
 
     listed = [[cell(value) if isinstance(value, str) else value for value in row] for row in rows]
-    longest = [max((len(row[place].plain) for row in listed), default=0) for place in range(len(columns))]
+    longest = [max((row[place].cell_len for row in listed), default=0) for place in range(len(columns))]
     fixed = {*right, *whole}
     headers = [max(map(len, name.split("\n"))) for name in columns]
     narrow = [
@@ -146,7 +148,9 @@ def table(
         max(needed, cells if name in fixed else min(cells, READABLE))
         for name, needed, cells in zip(columns, narrow, longest, strict=True)
     ]
-    to = output()
+    to, widest = output(), list(map(max, longest, headers))
+    if natural:
+        to.width = sum(widest) + GAP * len(columns)
     if sum(least) + GAP * len(columns) > to.width:
         for row in listed:
             echo(row[0].plain)
@@ -155,10 +159,9 @@ def table(
             ]
             echo(textwrap.fill(", ".join(words[1:]), to.width, initial_indent="  ", subsequent_indent="  "))
         return
-    natural = list(map(max, longest, headers))
     room, sizes = to.width - GAP * len(columns) - sum(least), list(least)
-    for place in sorted(range(len(columns)), key=lambda place: natural[place] - least[place]):
-        grown = min(room, natural[place] - least[place])
+    for place in sorted(range(len(columns)), key=lambda place: widest[place] - least[place]):
+        grown = min(room, widest[place] - least[place])
         sizes[place], room = sizes[place] + grown, room - grown
     shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name, size in zip(columns, sizes, strict=True):

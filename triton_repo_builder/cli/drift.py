@@ -12,7 +12,7 @@ import click
 from triton_repo_builder.base.declaration import Topic, option
 from triton_repo_builder.base.option_values import FilePath, Seconds, Switch, Text
 from triton_repo_builder.cli import console, declared
-from triton_repo_builder.cli.options import Server, addresses
+from triton_repo_builder.cli.options import METRICS_PAGE, Server, addresses
 
 if TYPE_CHECKING:
     from rich.text import Text as Styled
@@ -41,7 +41,7 @@ class DriftServer(Server):
         Text(),
         Topic.RUNNING,
         "Its metrics page.",
-        default="the url's port + 2; 8002 for a url without a port",
+        default=METRICS_PAGE,
     )
     prometheus: str | None = option(
         None, Text(), Topic.RUNNING, "Ask this Prometheus instead of a server.", metavar="URL"

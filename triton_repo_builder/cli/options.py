@@ -169,6 +169,10 @@ def server_url(url: str | None) -> str:
     return running[0].urls["http"] if running else DEFAULT_URL
 
 
+METRICS_PAGE = "of what 'trb serve' started there, else the URL's port + 2"
+"""Default of ``--metrics-url`` in the help."""
+
+
 def addresses(
     url: str, grpc_url: str | None = None, metrics_url: str | None = None, *, option: str = "--url"
 ) -> Urls:
@@ -208,7 +212,7 @@ def _background(port: int) -> dict[str, str]:
     from triton_repo_builder.run.serve.background import registry
 
     try:
-        entries = registry.sweep()[0]
+        entries = registry.unswept()
     except TrbError:  # without a folder for state files no server can be known
         return {}
     return next((entry.urls for entry in entries if urlsplit(entry.urls["http"]).port == port), {})

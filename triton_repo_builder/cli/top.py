@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -16,10 +17,10 @@ from triton_repo_builder.base.declaration import Topic, option
 from triton_repo_builder.base.errors import Code, Exit, TrbError
 from triton_repo_builder.base.option_values import Names, Real, Switch
 from triton_repo_builder.cli import console, declared
-from triton_repo_builder.cli.options import DEFAULT_URL, addresses
+from triton_repo_builder.cli.options import DEFAULT_URL, METRICS_PAGE, addresses
 
 if TYPE_CHECKING:
-    from triton_repo_builder.run.client import Urls
+    from triton_repo_builder.run.observe.snapshot import Observer
     from triton_repo_builder.run.observe.window import Window
 
 
@@ -34,7 +35,7 @@ class TopOptions:
         "Metrics page of a server; once for each URL, in their order.",
         flag="--metrics-url",
         metavar="URL",
-        default="of what 'trb serve' started there, else the URL's port + 2",
+        default=METRICS_PAGE,
     )
     interval: float = option(
         2.0, Real(0.2, 3600), Topic.MEASUREMENT, "Time between two readings.", metavar="SECONDS"
@@ -80,20 +81,32 @@ def command(urls: tuple[str, ...], options: TopOptions) -> int:
     return int(Exit.BUG) if view.return_code else 0  # it has printed its traceback
 
 
-def _servers(urls: Sequence[str], metrics_urls: Sequence[str]) -> dict[str, Urls]:
-    """Addresses of the servers by the names that tables show."""
+def _servers(urls: Sequence[str], metrics_urls: Sequence[str]) -> dict[str, Observer]:
+    """Observers of the servers by the names that tables show."""
     from triton_repo_builder.run.serve.background import registry
 
     if len(metrics_urls) > len(urls):
         raise click.UsageError("--metrics-url goes with a URL, once for each.")
     if urls:
         pages = [*metrics_urls, *[None] * len(urls)]
-        listed = [addresses(url, None, page, option="URL") for url, page in zip(urls, pages, strict=False)]
-        return {each.http.split("://", 1)[1].rstrip("/"): each for each in listed}
+        listed = [_observer(url, page) for url, page in zip(urls, pages, strict=False)]
+        return {each.urls.http.split("://", 1)[1].rstrip("/"): each for each in listed}
     running, _ = registry.sweep()
     if running:
-        return {server.name: addresses(server.urls["http"]) for server in running}
-    return {DEFAULT_URL.split("://", 1)[1]: addresses(DEFAULT_URL)}
+        return {server.name: _observer(server.urls["http"]) for server in running}
+    return {DEFAULT_URL.split("://", 1)[1]: _observer(DEFAULT_URL)}
+
+
+def _observer(url: str, page: str | None = None) -> Observer:
+    """An observer that looks for the metrics page again while it is away, unless the user named the page."""
+    from triton_repo_builder.run.observe.snapshot import Observer
+
+    urls = addresses(url, None, page, option="URL")
+    return Observer(urls, locate=None if page else partial(_metrics_page, url))
+
+
+def _metrics_page(url: str) -> str:
+    return addresses(url).metrics
 
 
 def _check_terminal() -> None:
@@ -113,15 +126,13 @@ def _check_terminal() -> None:
         )
 
 
-def _windows(servers: dict[str, Urls], interval: float) -> dict[str, Window]:
+def _windows(servers: Mapping[str, Observer], interval: float) -> dict[str, Window]:
     """All servers between two readings, side by side: a slow one delays no other."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from triton_repo_builder.run.observe.snapshot import Observer
     from triton_repo_builder.run.observe.window import between
 
-    def window(urls: Urls) -> Window:
-        observer = Observer(urls)
+    def window(observer: Observer) -> Window:
         before = observer.take()
         if not interval or not before.answers:
             return between(before, before)
@@ -151,7 +162,7 @@ def _answering(windows: dict[str, Window]) -> None:
     )
 
 
-def _once(servers: dict[str, Urls], options: TopOptions) -> int:
+def _once(servers: Mapping[str, Observer], options: TopOptions) -> int:
     windows = _windows(servers, options.interval)
     _answering(windows)
     if options.as_json:
@@ -169,7 +180,8 @@ def _once(servers: dict[str, Urls], options: TopOptions) -> int:
     whole = [column.title for column in columns if column.name in ("server", "endpoint", "version")]
     cells = [[column.text(row) for column in columns] for row in rows]
     if rows:
-        console.table([column.title for column in columns], cells, right=right, whole=whole)
+        titles, piped = [column.title for column in columns], not sys.stdout.isatty()
+        console.table(titles, cells, right=right, whole=whole, natural=piped)
     for row in rows:
         if row.reason:
             console.note(f"{row.key.endpoint} {row.key.version} is {row.state}: {row.reason}")

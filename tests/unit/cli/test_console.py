@@ -20,3 +20,15 @@ def test_numbers_stay_whole(
     assert all(value in printed for value in ROW[:4]), printed
     assert max(map(len, printed.splitlines())) <= width
     assert ("─" in printed) == (width >= 80)
+
+
+@pytest.mark.parametrize("width", [20, 160])
+def test_a_natural_table_is_as_wide_as_its_texts(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    row = (*ROW[:4], "日本語の文 " * 30 + "end")
+    console.table(COLUMNS, [row], right={*COLUMNS[1:4]}, whole={"load"}, natural=True)
+    heading, _, line = (text for text in capsys.readouterr().out.splitlines() if text.strip())
+    assert [text for text in COLUMNS if text not in heading] == []
+    assert [text for text in row if text not in line] == []

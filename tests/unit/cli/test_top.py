@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import util
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import jsonschema
 import pytest
@@ -18,9 +20,13 @@ from triton_repo_builder.base.errors import Code, Exit
 from triton_repo_builder.cli import top
 from triton_repo_builder.cli.live import listing
 from triton_repo_builder.cli.live.listing import Key, Row
+from triton_repo_builder.run.observe import snapshot
+from triton_repo_builder.run.serve.background import registry
+from triton_repo_builder.run.serve.processes import proc
 
 SCHEMA = Path(__file__).resolve().parents[3] / "docs" / "schema" / "top.schema.json"
 QUICK = ("--once", "--interval", "0.2")
+STEPS = ("bert_tokenizer", "bert_model")
 
 
 @pytest.fixture
@@ -96,6 +102,71 @@ def test_no_server_that_answers_is_an_error(urls: list[str]) -> None:
 def test_a_port_of_something_else_is_an_error(server: CountingServer) -> None:
     server.status["/v2"] = 404
     assert kind(call("top", server.urls.http, *QUICK).stderr) is Code.UNREACHABLE
+
+
+@pytest.mark.parametrize(("command", "words"), [("top", "not a Triton: 404"), ("provenance", "404")])
+def test_an_answer_of_something_else_keeps_the_message_on_one_line(
+    server: CountingServer, command: str, words: str
+) -> None:
+    options = (server.urls.http, *QUICK) if command == "top" else ("--url", server.urls.http)
+    refused = (404, "404 page not found\n")
+    with patch.object(server, "answer", return_value=refused):
+        message, remedy = call(command, *options).stderr.splitlines()
+    assert f"{words}: page not found" in message
+    assert message.endswith(" [unreachable]")
+    assert remedy.startswith("  fix: ")
+
+
+def test_one_table_that_is_piped_keeps_each_row_on_one_line(server: CountingServer) -> None:
+    for place in range(3):
+        server.add(f"model_{place}_{'x' * 40}")
+    page = ("--metrics-url", server.urls.metrics)
+    done = call("top", server.urls.http, *page, *QUICK, env={"COLUMNS": "40"})
+    facts, *lines = (line for line in done.stdout.splitlines() if line.strip())
+    assert "Triton" in facts
+    assert lines[0].split()[:5] == ["endpoint", "version", "req/s", "mean", "ms"]
+    assert sorted(line.split()[0] for line in lines[2:]) == sorted({*server.models} - set(STEPS))
+
+
+@pytest.fixture
+def background(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str, str], None]:
+    """Notes a server in the background with these addresses of HTTP and metrics."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    pid = os.getpid()
+
+    def note(http: str, metrics: str) -> None:
+        urls = {"http": http, "grpc": "127.0.0.1:1", "metrics": metrics}
+        entry = registry.Background(
+            pid=pid, born=proc.start_time(pid), name="a", repository="/a", engine="embedded", server_pid=None,
+            urls=urls, log="", started=0.0,
+        )  # fmt: skip
+        registry.write(registry.folder() / "a.json", entry)
+
+    return note
+
+
+@pytest.mark.parametrize("urls", [True, False])
+def test_metrics_at_another_port_after_a_restart_are_found_again(
+    server: CountingServer,
+    background: Callable[[str, str], None],
+    monkeypatch: pytest.MonkeyPatch,
+    urls: bool,
+) -> None:
+    monkeypatch.setattr(snapshot, "LOCATE_AGE", 0.0)
+    away = "http://127.0.0.1:1/metrics"
+    background(server.urls.http, away)
+    (observer,) = top._servers((server.urls.http,) if urls else (), ()).values()
+    (pinned,) = top._servers((server.urls.http,), (away,)).values()
+    assert observer.take().metrics_problem.startswith(away)
+    background(server.urls.http, server.urls.metrics)
+    assert observer.take().samples
+    assert pinned.take().metrics_problem.startswith(away), "the page that the user named"
+
+
+def test_drift_words_the_metrics_page_as_top_does() -> None:
+    for command in ("top", "drift"):
+        page = " ".join(call(command, "--help").stdout.split())
+        assert "[default: of what 'trb serve' started there, else the URL's port + 2]" in page
 
 
 @pytest.mark.parametrize(

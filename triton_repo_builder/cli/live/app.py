@@ -21,7 +21,6 @@ from triton_repo_builder.base.text import visible
 from triton_repo_builder.cli import console
 from triton_repo_builder.cli.live import detail, listing
 from triton_repo_builder.cli.live.listing import Column, Key, Row
-from triton_repo_builder.run.client import Urls
 from triton_repo_builder.run.observe.snapshot import Observer, Snapshot
 from triton_repo_builder.run.observe.window import Window, between
 
@@ -54,10 +53,12 @@ class Broken(Message):
 class Reader(threading.Thread):
     """Reads one server until the program ends."""
 
-    def __init__(self, server: str, urls: Urls, interval: float, post: Callable[[Message], bool]) -> None:
+    def __init__(
+        self, server: str, observer: Observer, interval: float, post: Callable[[Message], bool]
+    ) -> None:
         super().__init__(daemon=True)
         self.ended = threading.Event()
-        self._server, self._observer, self._interval, self._post = server, Observer(urls), interval, post
+        self._server, self._observer, self._interval, self._post = server, observer, interval, post
 
     def run(self) -> None:
         """Take snapshots, one an interval."""
@@ -145,7 +146,7 @@ class TopApp(App[None]):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide")]  # noqa: RUF012  the base class's type
     TITLE = "trb top"
 
-    def __init__(self, servers: Mapping[str, Urls], interval: float) -> None:
+    def __init__(self, servers: Mapping[str, Observer], interval: float) -> None:
         super().__init__()
         self._servers, self._interval = dict(servers), interval
         self._readers: list[Reader] = []
@@ -158,6 +159,10 @@ class TopApp(App[None]):
         """The rows of the table, in its order."""
         self._all: list[Row] = []
         self._shown: tuple[str, ...] = ()
+        self._waiting = set(self._servers)
+        """Servers whose first rates are to come: until then the cursor stays on the first row."""
+        self._cursor: Key | None = None
+        """The row that the cursor was put on."""
 
     # --- widgets
 
@@ -179,8 +184,8 @@ class TopApp(App[None]):
     def on_mount(self) -> None:
         """Start to read."""
         self.query_one(DataTable).focus()
-        for server, urls in self._servers.items():
-            reader = Reader(server, urls, self._interval, self.post_message)
+        for server, observer in self._servers.items():
+            reader = Reader(server, observer, self._interval, self.post_message)
             self._readers.append(reader)
             reader.start()
         self._show()
@@ -192,13 +197,15 @@ class TopApp(App[None]):
 
     def on_taken(self, message: Taken) -> None:
         """Take up a snapshot."""
-        before = self._snapshots.get(message.server, message.snapshot)
+        before = self._snapshots.get(message.server)
         self._snapshots[message.server] = message.snapshot
-        window = between(before, message.snapshot)
+        window = between(before or message.snapshot, message.snapshot)
         self.windows[message.server] = window
         self.history.add(message.server, listing.rows([(message.server, window)]))
         if not self.paused:
             self._show()
+        if before:
+            self._waiting.discard(message.server)
 
     def on_broken(self, message: Broken) -> None:
         """End; the command raises the error."""
@@ -279,10 +286,13 @@ class TopApp(App[None]):
             return
         self.query_one("#servers", Static).update(self._server_lines())
         selected = self._selected()
+        chosen = selected.key if selected else None
+        if chosen != self._cursor:  # by the user
+            self._waiting.clear()
         self._all = listing.rows(self.windows.items())
         matching = listing.matching(self._all, self.words)
         self.rows = listing.ordered(matching, self.sorted_by, descending=self.descending)
-        self._fill(listing.columns(self.rows, len(self._servers)), selected.key if selected else None)
+        self._fill(listing.columns(self.rows, len(self._servers)), None if self._waiting else chosen)
         self._show_detail()
 
     def _fill(self, columns: tuple[Column, ...], selected: Key | None) -> None:
@@ -305,6 +315,7 @@ class TopApp(App[None]):
         self._shown = tuple(column.name for column in columns)
         place = next((place for place, row in enumerate(self.rows) if row.key == selected), 0)
         table.move_cursor(row=place, animate=False)
+        self._cursor = self.rows[place].key if self.rows else None
         table.scroll_to(left, upper, animate=False)
 
     def _selected(self) -> Row | None:
@@ -346,8 +357,9 @@ class TopApp(App[None]):
         last = rates[-1] if rates else None
         self.query_one("#rate", Static).update(_trend_title("req/s", last, rates))
         self.query_one("#time", Static).update(_trend_title(f"{name} ms", newest, times))
-        self.query_one("#rates", Sparkline).data = rates
-        self.query_one("#times", Sparkline).data = times
+        # Of a single value the widget draws full bars, even of 0.
+        self.query_one("#rates", Sparkline).data = rates if any(rates) else []
+        self.query_one("#times", Sparkline).data = times if any(times) else []
 
 
 def _server_line(server: str, window: Window) -> Text:

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from triton_repo_builder.cli import console
 from triton_repo_builder.cli.live.listing import COLUMNS, UNKNOWN, Row, labels, number, reasons, share
 
 if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions
     from rich.table import Table
+    from rich.text import Text
 
     from triton_repo_builder.run.observe.window import ModelWindow
 
 BAR = 24
 """Characters of the bar of a share of 1."""
 LABELS = 8
+GAP = 2
+"""Characters between two columns."""
+READABLE = 32
+"""Characters of a text that are not cut: the longest step of a usual endpoint has 30."""
 BATCHES = 6
 """Batch sizes shown of a step, the most frequent ones."""
 STEP = (
@@ -82,7 +90,7 @@ def blocks(row: Row, versions: Sequence[Row]) -> list[tuple[str, Any]]:
     return listed
 
 
-def _versions(versions: Sequence[Row]) -> Table:
+def _versions(versions: Sequence[Row]) -> Fitted:
     """A column for each version."""
     names = ("", *(f"version {row.key.version}" for row in versions))
     shown = [column for column in COLUMNS if column.name in COMPARED]
@@ -94,7 +102,7 @@ def _versions(versions: Sequence[Row]) -> Table:
     return _table(names, cells)
 
 
-def _steps(steps: Iterable[ModelWindow]) -> Table:
+def _steps(steps: Iterable[ModelWindow]) -> Fitted:
     return _table(STEP, [_step(step) for step in steps])
 
 
@@ -143,7 +151,7 @@ def _texts(row: Row) -> list[tuple[str, str]]:
     return [(name, value) for name, value in cells if value != UNKNOWN]
 
 
-def _bars(shares: Mapping[str, float]) -> Table:
+def _bars(shares: Mapping[str, float]) -> Fitted:
     """A bar for each of the most frequent labels."""
     cells = [
         (label, "█" * max(1, round(BAR * part)), share(part)) for label, part in [*shares.items()][:LABELS]
@@ -151,23 +159,58 @@ def _bars(shares: Mapping[str, float]) -> Table:
     return _table(("label", "share", ""), cells, bars=1)
 
 
-def _table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, bars: int = 0) -> Table:
+@dataclass(frozen=True, kw_only=True)
+class Fitted:
     """A table without lines; its first column is text, a column of numbers is aligned right.
 
-    ``bars``: the column that is drawn in colour.
+    Columns that do not fit are left out from the right. Titles and numbers are never cut, long texts are.
     """
-    from rich.table import Table
 
-    listed = [[console.cell(text) for text in row] for row in rows]
-    shown = Table(box=None, padding=(0, 2, 0, 0), show_header=any(titles), header_style="dim", pad_edge=False)
-    for place, title in enumerate(titles):
-        numbers = place > 0 and all(_is_number(row[place].plain) for row in listed)
-        style = "cyan" if bars and place == bars else ""
-        justify: Any = "right" if numbers else "left"
-        shown.add_column(title, justify=justify, overflow="ellipsis", no_wrap=True, style=style)
-    for row in listed:
-        shown.add_row(*row)
-    return shown
+    titles: Sequence[str]
+    rows: Sequence[Sequence[Text]]
+    bars: int = 0
+    """The column that is drawn in colour."""
+
+    def __rich_console__(self, _: Console, options: ConsoleOptions) -> Iterator[Table]:
+        """The table at a width."""
+        from rich.table import Table
+
+        sizes = self._sizes(options.max_width)
+        shown = Table(
+            box=None, padding=(0, GAP, 0, 0), show_header=any(self.titles), header_style="dim", pad_edge=False
+        )
+        for place, size in enumerate(sizes):
+            style = "cyan" if self.bars and place == self.bars else ""
+            justify: Any = "right" if self._numbers(place) else "left"
+            title = self.titles[place]
+            shown.add_column(
+                title, justify=justify, overflow="ellipsis", no_wrap=True, style=style, width=size
+            )
+        for row in self.rows:
+            shown.add_row(*row[: len(sizes)])
+        yield shown
+
+    def _sizes(self, width: int) -> list[int]:
+        """The widths of the columns that fit, at least one."""
+        places = range(len(self.titles))
+        widest = [max([len(self.titles[at]), *(row[at].cell_len for row in self.rows)]) for at in places]
+        least = [
+            size if self._numbers(at) else min(size, max(len(self.titles[at]), READABLE))
+            for at, size in enumerate(widest)
+        ]
+        count = max(1, sum(total <= width for total in accumulate(size + GAP for size in least)))
+        sizes, room = least[:count], width - sum(least[:count]) - GAP * count
+        for at, size in enumerate(sizes):
+            grown = max(0, min(room, widest[at] - size))
+            sizes[at], room = size + grown, room - grown
+        return sizes
+
+    def _numbers(self, place: int) -> bool:
+        return place > 0 and all(_is_number(row[place].plain) for row in self.rows)
+
+
+def _table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, bars: int = 0) -> Fitted:
+    return Fitted(titles=titles, rows=[[console.cell(text) for text in row] for row in rows], bars=bars)
 
 
 def _is_number(text: str) -> bool:

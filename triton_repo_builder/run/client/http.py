@@ -284,5 +284,5 @@ def _refusal(status: int, data: bytes) -> RequestFailed:
     try:
         text = str(load_json(text)["error"])
     except DAMAGED:
-        text = text[:500]
+        text = " ".join(text[:500].split()).removeprefix(f"{status} ")  # "404 page not found\n", or a page
     return RequestFailed(REFUSED if 400 <= status < 500 else BROKEN, str(status), text)

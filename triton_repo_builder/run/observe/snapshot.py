@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from triton_repo_builder.base.errors import TrbError
 from triton_repo_builder.repository import composition
@@ -22,6 +22,8 @@ CONFIG_AGE = 60.0
 """Seconds after which configurations are read again; earlier if a model was loaded anew."""
 MEMORY_AGE = 10.0
 """Seconds after which memory is read again: the kernel walks all pages of the server for it."""
+LOCATE_AGE = 3.0
+"""Seconds between two searches for a metrics page that is away."""
 READY, NOT_READY, AWAY, NO_TRITON = "ready", "not ready", "away", "not a Triton"
 ModelVersion = tuple[str, str]
 """Name and version of a model."""
@@ -115,10 +117,14 @@ def take(urls: Urls) -> Snapshot:
 
 
 class Observer:
-    """Takes snapshots of one server. Keeps what seldom changes: configurations and the process."""
+    """Takes snapshots of one server. Keeps what seldom changes: configurations and the process.
 
-    def __init__(self, urls: Urls, timeout: float = TIMEOUT) -> None:
+    ``locate`` gives the current address of the metrics page: a server that was restarted may have another.
+    """
+
+    def __init__(self, urls: Urls, timeout: float = TIMEOUT, locate: Callable[[], str] | None = None) -> None:
         self.urls = urls
+        self._locate, self._located_at = locate, -math.inf
         self._http = HttpClient(urls.http, timeout)
         self._timeout = timeout
         self._configs: dict[str, ModelConfig] = {}
@@ -185,8 +191,20 @@ class Observer:
             return {}, f"the server keeps its statistics to itself: {error}"
 
     def _metrics(self, models: Iterable[str]) -> tuple[list[Sample], str]:
-        """The samples of the metrics page; else empty, and the reason."""
-        url, names = self.urls.metrics, set(models)
+        """The samples of the metrics page, which may have moved; else empty, and the reason."""
+        samples, problem = self._read_page(self.urls.metrics, models)
+        if problem and self._locate and time.monotonic() - self._located_at >= LOCATE_AGE:
+            self._located_at = time.monotonic()
+            url = self._locate()
+            if url != self.urls.metrics:
+                moved, missing = self._read_page(url, models)
+                if not missing:
+                    self.urls = replace(self.urls, metrics=url)
+                    return moved, ""
+        return samples, problem
+
+    def _read_page(self, url: str, models: Iterable[str]) -> tuple[list[Sample], str]:
+        names = set(models)
         if not url:
             return [], "the address of the metrics page is not known"
         text, reason = statistics.read_metrics(url, self._timeout)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import re
 import threading
 import time
 from collections import deque
@@ -13,10 +14,12 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from textual.geometry import Region
 from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, Sparkline, Static
 
 from tests.support.counting_server import CountingServer, running, text_endpoint
+from triton_repo_builder.cli.live import detail
 from triton_repo_builder.cli.live.app import BLOCKS, History, TopApp, sparkline
 from triton_repo_builder.cli.live.listing import Key, Row
 from triton_repo_builder.run.observe.snapshot import Observer
@@ -36,12 +39,14 @@ def server() -> Iterator[CountingServer]:
         yield each
 
 
-def view(*servers: CountingServer, steps: Steps) -> None:
+def view(
+    *servers: CountingServer, steps: Steps, size: tuple[int, int] = (160, 50), interval: float = INTERVAL
+) -> None:
     """Run the program on these servers, with these steps of a user."""
 
     async def run() -> None:
-        app = TopApp({f"server {place}": each.urls for place, each in enumerate(servers)}, INTERVAL)
-        async with app.run_test(size=(160, 50)) as pilot:
+        app = TopApp({f"server {place}": Observer(each.urls) for place, each in enumerate(servers)}, interval)
+        async with app.run_test(size=size) as pilot:
             await steps(app, pilot)
 
     asyncio.run(run())
@@ -247,6 +252,60 @@ def test_the_cursor_stays_on_its_endpoint_while_rows_move(server: CountingServer
 
     with load(requests(server, alpha=2)):
         view(server, steps=steps)
+
+
+def test_with_several_servers_the_first_row_is_chosen_at_the_start(server: CountingServer) -> None:
+    other = CountingServer()
+    other.add("far")
+
+    async def steps(app: TopApp, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: len(app.rows) == 5 and rated(app) and not app._waiting)
+        assert names(app)[0] == "far"
+        assert app._selected() == app.rows[0]
+
+    with running(other), load(requests(other, far=9)):
+        view(server, other, steps=steps)
+
+
+def test_the_choice_of_the_user_stays_at_the_start(server: CountingServer) -> None:
+    async def steps(app: TopApp, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: len(app.rows) == 4)  # and no second reading
+        await pilot.press("down", "r")
+        selected = app._selected()
+        assert selected is not None
+        assert selected.key.endpoint == "bert"
+
+    view(server, steps=steps, interval=3600.0)
+
+
+@pytest.mark.parametrize(("width", "last"), [(170, 10), (130, 9), (80, 7)])
+def test_titles_of_the_lower_half_are_whole_at_any_width(
+    server: CountingServer, width: int, last: int
+) -> None:
+    async def steps(app: TopApp, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: rated(app) and names(app)[:1] == ["bert"])
+        await pilot.press("p")
+        await pilot.pause()
+        blocks = app.query_one("#blocks", Static)
+        lines = [strip.text for strip in blocks.render_lines(Region(0, 0, *blocks.size))]
+        (titles,) = (line for line in lines if line.startswith("step "))
+        listed = re.split("  +", titles.strip())
+        assert listed == [*detail.STEP[: len(listed)]]
+        assert last - 1 <= len(listed) <= last, "numbers have one to five characters"
+
+    with load(requests(server, bert=9, bert_tokenizer=9, bert_model=9)):
+        view(server, steps=steps, size=(width, 40))
+
+
+def test_the_sparklines_of_an_idle_endpoint_are_flat(server: CountingServer) -> None:
+    async def steps(app: TopApp, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: rated(app) and not app._waiting)
+        for name in ("#rates", "#times"):
+            trend = app.query_one(name, Sparkline)
+            drawn = "".join(strip.text for strip in trend.render_lines(Region(0, 0, *trend.size)))
+            assert set(drawn) <= {" ", BLOCKS[0]}
+
+    view(server, steps=steps)
 
 
 def test_a_bug_in_a_thread_ends_the_program(server: CountingServer, monkeypatch: pytest.MonkeyPatch) -> None:

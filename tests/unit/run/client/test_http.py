@@ -107,6 +107,8 @@ def url() -> Iterator[str]:
     [
         (400, b'{"error":"no"}', REFUSED, "400: no"),
         (404, b"<html>", REFUSED, "404: <html>"),
+        (404, b"404 page not found\n", REFUSED, "404: page not found"),
+        (502, b"<html>\r\n<h1>Bad Gateway</h1>\r\n", BROKEN, "502: <html> <h1>Bad Gateway</h1>"),
         (500, b'{"error":"stub"}', BROKEN, "500: stub"),
         (200, b"not json", BROKEN, "200: the answer is not JSON: b'not json'"),
     ],

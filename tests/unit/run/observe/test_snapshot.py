@@ -122,6 +122,27 @@ def test_the_metrics_page_of_another_server_is_not_used(server: CountingServer) 
     assert seen.samples == ()
 
 
+def test_a_metrics_page_that_moved_is_looked_for_every_few_seconds(
+    server: CountingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, old, searches = "http://127.0.0.1:2/metrics", "http://127.0.0.1:1/metrics", 0
+
+    def locate() -> str:
+        nonlocal searches
+        searches += 1
+        return page
+
+    observer = Observer(replace(server.urls, metrics=old), locate=locate)
+    assert observer.take().metrics_problem.startswith(old), "the other page does not answer either"
+    page = server.urls.metrics
+    assert not observer.take().samples
+    assert searches == 1
+    monkeypatch.setattr(snapshot, "LOCATE_AGE", 0.0)
+    seen = [observer.take(), observer.take()]
+    assert [(each.metrics_problem, each.urls) for each in seen] == [("", server.urls)] * 2
+    assert searches == 2, "no search while the page answers"
+
+
 @pytest.mark.parametrize(
     "path", ["/v2", "/v2/models/stats", "/v2/repository/index", "/v2/models/bert/config", "/metrics"]
 )
