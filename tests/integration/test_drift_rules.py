@@ -202,8 +202,27 @@ def test_the_rules_compute_the_index_of_trb_drift(
     )
 
 
-def test_a_few_texts_say_nothing(lengths: Callable[[Sequence[str]], Lengths], tmp_path: Path) -> None:
+def test_an_enormous_shift_of_few_texts_alerts(
+    lengths: Callable[[Sequence[str]], Lengths], tmp_path: Path
+) -> None:
     texts, traffic = lengths(languages.ENGLISH), Traffic(seed=3, per_step=STEP / 60)
+    traffic.add(HOUR, lengths(languages.LONG), SAME)
+    alerts = 'ALERTS{alertname="TrbDrift",alertstate="firing"}'
+    check(
+        tmp_path,
+        traffic,
+        texts,
+        {
+            'sum(trb:drift:texts{metric="text_tokens",window="1h"}) < bool 100': ("60m", [1]),
+            f'count({alerts[:-1]},metric="text_tokens",window="1h"}})': ("60m", [1]),
+            f'count({alerts[:-1]},metric=~"answer.*"}})': ("60m", []),
+            f'count({alerts[:-1]},window="5m"}})': ("60m", []),
+        },
+    )
+
+
+def test_a_few_texts_say_nothing(lengths: Callable[[Sequence[str]], Lengths], tmp_path: Path) -> None:
+    texts, traffic = lengths(languages.ENGLISH), Traffic(seed=3, per_step=STEP / 300)
     traffic.add(HOUR, lengths(languages.LONG), OTHER)
     check(
         tmp_path,
@@ -211,6 +230,6 @@ def test_a_few_texts_say_nothing(lengths: Callable[[Sequence[str]], Lengths], tm
         texts,
         {
             "count(trb:drift:psi)": ("60m", []),
-            'sum(trb:drift:texts{metric="text_tokens",window="1h"}) > bool 30': ("60m", [1]),
+            'sum(trb:drift:texts{metric="text_tokens",window="1h"}) > bool 5': ("60m", [1]),
         },
     )

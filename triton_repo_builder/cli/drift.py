@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -13,6 +13,7 @@ from triton_repo_builder.base.declaration import Topic, option
 from triton_repo_builder.base.option_values import FilePath, Seconds, Switch, Text
 from triton_repo_builder.cli import console, declared
 from triton_repo_builder.cli.options import METRICS_PAGE, Server, addresses
+from triton_repo_builder.cli.usage_errors import Misuse
 
 if TYPE_CHECKING:
     from rich.text import Text as Styled
@@ -30,6 +31,9 @@ MOST_BUCKETS = 20
 """Labels whose bars are printed; --json has all."""
 COLOURS = {"drifted": "red", "moderate": "yellow", "stable": "green"}
 NAMES = ("reference", "now")
+PLOTS = (".png", ".svg", ".pdf")
+SHOWN = 5
+"""Endpoints that a message names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +83,11 @@ class DriftOptions:
     fail: bool = option(False, Switch(), Topic.CHECKS, "Exit 1 if anything has drifted.")
     as_json: bool = option(False, Switch(), Topic.OUTPUT, "Print a JSON list of comparisons.", flag="--json")
     plot: Path | None = option(
-        None, FilePath(folder=False), Topic.OUTPUT, "Draw the distributions.", metavar="FILE.png"
+        None,
+        FilePath(folder=False),
+        Topic.OUTPUT,
+        "Draw the distributions, as .png, .svg or .pdf.",
+        metavar="FILE.png",
     )
 
 
@@ -106,6 +114,12 @@ def command(server: DriftServer, options: DriftOptions) -> int:
     if options.plot:
         from triton_repo_builder.measure.bench.report import files, png
 
+        if options.plot.suffix.lower() not in PLOTS:
+            raise Misuse(
+                f"'{options.plot.name}' is not a picture's name",
+                where="--plot",
+                remedy="let it end in .png, .svg or .pdf",
+            )
         files.need(png.NEEDS, "--plot")
     stored = _repository(server.repo)
     if server.prometheus is not None:
@@ -123,9 +137,19 @@ def command(server: DriftServer, options: DriftOptions) -> int:
 
 
 def _repository(folder: Path | None) -> Repository | None:
+    """The repository of --repo. Raises ``TrbError`` for a folder without a model."""
     from triton_repo_builder import repository
+    from triton_repo_builder.base.errors import Code, TrbError
 
-    return repository.read(folder) if folder is not None else None
+    stored = repository.read(folder) if folder is not None else None
+    if stored is not None and not any(model.stated for model in stored.models):
+        raise TrbError(
+            Code.REPOSITORY_UNREADABLE,
+            "holds no model",
+            where=str(folder),
+            remedy="name a model repository; make one with 'trb build'",
+        )
+    return stored
 
 
 def _asked(
@@ -153,6 +177,12 @@ def _measured(
 
     if not declared.is_default("window"):
         raise click.UsageError("--window goes with --prometheus; --for is the time to count on a server.")
+    if options.seconds == 0:
+        raise Misuse(
+            "'0s' is no time for texts to come",
+            where="--for",
+            remedy="write e.g. 60s; leave it out for all texts so far",
+        )
     urls = addresses(server.reached(), None, server.metrics_url)
     observer = snapshot.Observer(urls)
     before = None
@@ -162,14 +192,38 @@ def _measured(
             progress(f"counting for {options.seconds:g} s")
             time.sleep(options.seconds)
     now = _answered(observer.take())
+    references = _compared(now.page, before, stored)
     comparisons = tuple(
         each
-        for each in _compared(now.page, before, stored)
+        for each in references
         # The page keeps the series of a model that was unloaded.
         if not now.counters or (each.model, each.version) in now.counters
     )
+    if stored and references and not comparisons:
+        _refuse_others(stored, references, now)
     drift.need(comparisons, now.page, str(server.repo or urls.metrics))
     return comparisons, _served_endpoints(now)
+
+
+def _refuse_others(stored: Repository, references: Sequence[Comparison], now: Snapshot) -> NoReturn:
+    """Raise ``TrbError`` NOT_FOUND for a repository whose references are of other endpoints."""
+    from triton_repo_builder.base.errors import Code, TrbError
+    from triton_repo_builder.base.text import some
+
+    models = {(each.model, each.version) for each in references}
+    endpoints = _stored_endpoints(stored)
+    others = {(name, model[1]) for model in models for name in endpoints.get(model, model[:1])}
+    served = {(name, version) for name in now.endpoints for version in now.versions(name)}
+    listed, loaded = (
+        some([f"{name} version {version}" for name, version in sorted(each)], SHOWN)
+        for each in (others, served)
+    )
+    raise TrbError(
+        Code.NOT_FOUND,
+        f"has references of {listed}; the server {now.urls.http} serves {loaded or 'nothing'}",
+        where=str(stored.path),
+        remedy="name the repository of that server with --repo, or leave --repo out",
+    )
 
 
 def _compared(page: Page, before: Page | None, stored: Repository | None) -> tuple[Comparison, ...]:
@@ -249,7 +303,7 @@ def _print(comparisons: Sequence[Comparison], endpoints: Endpoints) -> None:
             each.version,
             each.metric,
             f"{each.texts:,}",
-            f"{each.psi:.2f}" if each.verdict in COLOURS else "",
+            "" if each.psi is None else f"{each.psi:.2f}",
             console.cell(_verdict(each), COLOURS.get(each.verdict, "")),
         )
         for each in comparisons
@@ -316,6 +370,6 @@ def _plot(comparisons: Sequence[Comparison], file: Path) -> None:
         for each in comparisons
     }
     try:
-        user_file.write(file, png.paired(panels, NAMES))
+        user_file.write(file, png.paired(panels, NAMES, file.suffix.lower()[1:]))
     except OSError as error:
         raise files.explain(error, file, how="with --plot", kept="nothing was written") from None

@@ -106,7 +106,11 @@ def _dumped(distribution: Distribution) -> dict[str, Any]:
 
 def load(path: Path) -> Reference:
     """Read ``reference.json``. Raises OSError, and ValueError if it is not one of ours."""
-    document = files.load_json(files.read(path, files.LARGEST_DOCUMENT))
+    content = files.read(path, files.LARGEST_DOCUMENT)
+    try:
+        document = files.load_json(content)
+    except ValueError as error:
+        raise ValueError(f"is not JSON: {error}") from None
     try:
         if document["schema"] != SCHEMA:
             raise ValueError(f"has schema {document['schema']!r:.20}, this trb reads {SCHEMA}")

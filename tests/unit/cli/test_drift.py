@@ -11,7 +11,9 @@ import pytest
 from tests.support.cli import call
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.measure.bench.report import files
+from triton_repo_builder.repository import reference
 from triton_repo_builder.repository.config import ModelConfig
+from triton_repo_builder.repository.reference import Distribution, Reference
 from triton_repo_builder.run.client import Urls
 from triton_repo_builder.run.client.statistics import Counters
 from triton_repo_builder.run.observe import exposition, prometheus, snapshot
@@ -99,6 +101,12 @@ def test_verdicts_for_programs(serve: Callable[..., None]) -> None:
     assert found["answers"]["psi"] is None
 
 
+def test_the_index_is_shown_without_a_verdict_too(serve: Callable[..., None]) -> None:
+    serve(REFERENCE + texts(30, 50))
+    done = call("drift", *URL)
+    assert " 0.06   too few texts, 100 are needed" in done.stdout
+
+
 def test_models_that_are_not_loaded_any_more_are_left_out(serve: Callable[..., None]) -> None:
     serve(REFERENCE.replace('"bert_model"', '"unloaded_model"') + texts(0, 300))
     assert list(rows(*URL)) == ["text_tokens"]
@@ -130,12 +138,40 @@ def test_a_prometheus_in_place_of_a_server(monkeypatch: pytest.MonkeyPatch) -> N
     assert asked == [("http://prometheus:9090", 7 * 86_400)]
 
 
+def test_endpoints_of_a_prometheus_are_those_of_the_repository(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    repository_of("bert", tmp_path)
+    monkeypatch.setattr(prometheus, "page", lambda *_: Page(exposition.read(texts(70, 80))))
+    found = rows("--prometheus", "http://prometheus:9090", "--repo", tmp_path)
+    assert (found["text_tokens"]["endpoints"], found["text_tokens"]["texts"]) == (["bert"], 150)
+
+
 def test_a_plot(serve: Callable[..., None], tmp_path: Path) -> None:
     serve(REFERENCE + texts(100, 100))
     assert call("drift", *URL, "--plot", tmp_path / "drift.png").returncode == 0
     assert (tmp_path / "drift.png").read_bytes()[:4] == b"\x89PNG"
     error = refused(*URL, "--plot", tmp_path / "no" / "drift.png")
     assert error["code"] == Code.OUTPUT_NOT_WRITABLE.kind
+
+
+@pytest.mark.parametrize(("name", "start"), [("drift.svg", b"<?xml"), ("drift.PDF", b"%PDF")])
+def test_other_formats_of_a_plot(name: str, start: bytes, serve: Callable[..., None], tmp_path: Path) -> None:
+    serve(REFERENCE + texts(100, 100))
+    contents = []
+    for _ in range(2):
+        assert call("drift", *URL, "--plot", tmp_path / name).returncode == 0
+        contents.append((tmp_path / name).read_bytes())
+    assert contents[0].startswith(start)
+    assert contents[0] == contents[1]
+
+
+@pytest.mark.parametrize("name", ["x.txt", "x"])
+def test_other_endings_of_a_plot_are_refused(name: str, serve: Callable[..., None], tmp_path: Path) -> None:
+    serve(REFERENCE + texts(100, 100))
+    error = refused(*URL, "--plot", tmp_path / name)
+    assert (error["code"], error["where"]) == (Code.USAGE.kind, "--plot")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_plot_without_matplotlib(serve: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,14 +210,44 @@ def test_a_repository_without_a_reference(serve: Callable[..., None], tmp_path: 
     assert (error["code"], error["where"]) == (Code.NOT_FOUND.kind, str(tmp_path))
 
 
+def repository_of(endpoint: str, root: Path) -> None:
+    """An ensemble whose tokenizer has a reference."""
+    (root / endpoint / "1").mkdir(parents=True)
+    (root / endpoint / "config.pbtxt").write_text(
+        f'platform: "ensemble"\nensemble_scheduling {{ step [{{ model_name: "{endpoint}_tokenizer" }}] }}\n'
+    )
+    version = root / f"{endpoint}_tokenizer" / "1"
+    version.mkdir(parents=True)
+    (version.parent / "config.pbtxt").write_text('backend: "python"\n')
+    tokens = Distribution(texts=2000, shares={"8": 0.5, "16": 0.5})
+    stored = Reference(source="x", distributions={"text_tokens": tokens})
+    (version / reference.FILE).write_text(reference.dump(stored))
+
+
+def test_a_repository_of_other_endpoints(serve: Callable[..., None], tmp_path: Path) -> None:
+    serve(texts(100, 100))
+    repository_of("reviews", tmp_path)
+    error = refused(*URL, "--repo", tmp_path)
+    assert (error["code"], error["where"]) == (Code.NOT_FOUND.kind, str(tmp_path))
+    assert "has references of reviews version 1; the server" in error["error"]
+    assert error["error"].endswith("serves bert version 1")
+
+
+def test_an_empty_folder_as_repository(serve: Callable[..., None], tmp_path: Path) -> None:
+    serve(REFERENCE + texts(100, 100))
+    error = refused(*URL, "--repo", tmp_path)
+    assert (error["code"], error["error"]) == (Code.REPOSITORY_UNREADABLE.kind, "holds no model")
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
         ("--prometheus", "http://p:9090", *URL),
         ("--prometheus", "http://p:9090", "--for", "3s"),
         (*URL, "--window", "3m"),
+        (*URL, "--for", "0s"),
     ],
 )
-def test_options_that_contradict_each_other(arguments: tuple[str, ...], serve: Callable[..., None]) -> None:
+def test_options_that_are_refused(arguments: tuple[str, ...], serve: Callable[..., None]) -> None:
     serve(REFERENCE)
     assert refused(*arguments)["code"] == Code.USAGE.kind

@@ -2,7 +2,8 @@
 
 PSI is the sum of (p - q) ln(p / q) over the buckets, of the shares p now and q in the reference. Chance alone
 gives about (B - 1) / n for n texts in B buckets, and (B - 1) / m more for a reference of m texts. A limit
-counts if that noise is at most a fifth of it.
+counts if that noise is at most a fifth of it. With fewer texts a PSI counts if it is far above chance: at
+least ten times the noise, and 50 / n, which one bucket that is empty by chance seldom adds.
 """
 
 from __future__ import annotations
@@ -31,6 +32,13 @@ MODERATE, DRIFTED = 0.1, 0.25
 NOISE = 0.2
 """Largest share of a limit that chance may make."""
 LEAST_TEXTS = 100
+FEWEST_TEXTS = 30
+"""Texts from which on a PSI far above chance counts."""
+TIMES_NOISE = 10
+"""Least ratio of such a PSI and its noise."""
+ONE_BUCKET = 50
+"""Least product of such a PSI and the number n of texts. A bucket with the share q in the reference is empty
+with probability (1 - q)^n, then adds (q - FLOOR) ln(q / FLOOR): less, if that is likelier than 0.001."""
 STABLE_WORD, MODERATE_WORD, DRIFTED_WORD = "stable", "moderate", "drifted"
 FEW_TEXTS, SMALL_REFERENCE = "too few texts", "reference too small"
 SHARE, TEXTS = "trb_reference_share", "trb_reference_texts"
@@ -41,7 +49,7 @@ COUNTERS: Mapping[str, str] = {
     ANSWERS: "trb_answers_total",
 }
 ALL_TEXTS, ALL_TOKENS, ALL_UNKNOWN = "trb_texts_total", "trb_tokens_total", "trb_unknown_tokens_total"
-REMEDY = "build with --reference FILE, with texts like those to come, and load the model again"
+REMEDY = "build with --reference FILE, texts like those to come, without --metrics off; load the model again"
 ModelVersion = tuple[str, str]
 Shares = Mapping[str, float]
 
@@ -70,16 +78,19 @@ class Comparison:
         """One of the words above."""
         if self.needed is None:
             return SMALL_REFERENCE
-        if self.psi is None or self.texts < self.needed:
+        if self.psi is None:
+            return FEW_TEXTS
+        noise = self._freedom * (1 / self.texts + 1 / self.reference_texts)
+        far = self.psi >= max(TIMES_NOISE * noise, ONE_BUCKET / self.texts)
+        if self.texts < (FEWEST_TEXTS if far else self.needed):
             return FEW_TEXTS
         if self.psi > DRIFTED:
             return DRIFTED_WORD
-        noise = self._freedom * (1 / self.texts + 1 / self.reference_texts)
         return MODERATE_WORD if self.psi > MODERATE and noise <= NOISE * MODERATE else STABLE_WORD
 
     @property
     def needed(self) -> int | None:
-        """Texts from which on a PSI says something; None if it never does, with so small a reference."""
+        """Texts from which on any PSI says something; None if it never does, with so small a reference."""
         room = NOISE * DRIFTED - self._freedom / self.reference_texts if self.reference_texts else 0.0
         if room <= 0:
             return None
@@ -105,9 +116,11 @@ def compare(page: Page, before: Page | None = None, stored: Page | None = None) 
 
     With ``before``, counts are those since that page.
     """
-    stored = stored or page
     references: dict[tuple[str, str, str], dict[str, float]] = {}
-    for sample in stored.select(SHARE):
+    # A page has its series in any order, reference.json has labels in that of the model.
+    shares = stored.select(SHARE) if stored else sorted(page.select(SHARE), key=_place)
+    stored = stored or page
+    for sample in shares:
         labels = sample.labels
         key = (labels.get("model", ""), labels.get("version", ""), labels.get("metric", ""))
         if key[2] in reference.METRICS and math.isfinite(sample.value):
@@ -125,6 +138,7 @@ def _compared(
     model, version, metric = key
     counts, texts = counted(pages, (model, version), metric)
     total = sum(counts.values())
+    names = (*shares, *sorted(counts.keys() - shares.keys()))
     stated = stored.total(TEXTS, model=model, version=version, metric=metric)
     return Comparison(
         model=model,
@@ -132,7 +146,7 @@ def _compared(
         metric=metric,
         reference=_ordered(metric, shares),
         reference_texts=math.inf if stated is None else stated,
-        current=_ordered(metric, {name: count / total for name, count in counts.items()} if total else {}),
+        current=_ordered(metric, {name: counts.get(name, 0.0) / total for name in names} if total else {}),
         texts=round(texts) if total else 0,
     )
 
@@ -170,6 +184,12 @@ def _bound(text: str) -> float:
         return math.inf
 
 
+def _place(sample: Sample) -> tuple[bool, str]:
+    """Order of buckets: by name, ``other`` last."""
+    bucket = sample.labels.get("bucket", "")
+    return bucket == reference.OTHER, bucket
+
+
 def _named(metric: str, bucket: str) -> str:
     """A bucket's name; Prometheus 3 writes the bound 4 as 4.0."""
     return reference.bucket(_bound(bucket)) if metric in reference.BOUNDS else bucket
@@ -189,10 +209,10 @@ def need(comparisons: Collection[Comparison], page: Page, where: str) -> None:
     counts = any(name in page for name in (ALL_TEXTS, *COUNTERS.values()))
     raise TrbError(
         Code.NOT_FOUND,
-        "no model has a reference distribution"
+        "no model has a reference distribution: built with --metrics off, or by an older trb"
         if counts
-        else "no model counts its texts: built by an older trb, with --metrics off or elsewhere, or the "
-        "server is too old for metrics of Python models",
+        else "no model counts its texts: built by an older trb, with --metrics off or elsewhere, "
+        "or the server is too old for metrics of Python models",
         where=where,
         remedy=REMEDY,
     )
@@ -211,7 +231,7 @@ def of_repository(repository: Repository) -> list[Sample]:
             except ValueError as error:
                 raise TrbError(
                     Code.REPOSITORY_UNREADABLE,
-                    f"is not a reference distribution: it {error}",
+                    str(error),
                     where=str(file),
                     remedy="restore it (git checkout), or build again",
                 ) from None

@@ -35,6 +35,9 @@ def render(window: str = WINDOW) -> str:
         noise=f"{drift.NOISE * drift.DRIFTED:g}",
         moderate_noise=f"{drift.NOISE * drift.MODERATE:g}",
         least=drift.LEAST_TEXTS,
+        fewest=drift.FEWEST_TEXTS,
+        times_noise=drift.TIMES_NOISE,
+        one_bucket=drift.ONE_BUCKET,
         moderate=drift.MODERATE,
         drifted=drift.DRIFTED,
     )

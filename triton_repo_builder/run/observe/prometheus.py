@@ -31,7 +31,7 @@ REMEDY = "name the address of a Prometheus that scrapes the server, e.g. http://
 def page(url: str, seconds: float) -> Page:
     """Growth of the counters in the last seconds, all servers together, and the references.
 
-    Raises ``TrbError`` if Prometheus does not answer.
+    Raises ``TrbError`` if Prometheus does not answer, or has none of them.
     """
     http = HttpClient(url, TIMEOUT)
     samples: list[Sample] = []
@@ -40,6 +40,14 @@ def page(url: str, seconds: float) -> Page:
         samples += _query(http, name, f"sum by ({labels}) (increase({name}[{round(seconds * 1000)}ms]))")
     for name, labels in GAUGES.items():
         samples += _query(http, name, f"max by (model, version, {labels}) ({name})")
+    if not samples:
+        raise TrbError(
+            Code.NOT_FOUND,
+            "this Prometheus has no trb_ series: does it scrape the server's metrics port?",
+            where=url,
+            remedy="scrape it (trb export monitoring writes prometheus.yml); if it does, its models count "
+            "nothing (built with --metrics off, or by an older trb), or --window has less than two scrapes",
+        )
     return Page(samples)
 
 

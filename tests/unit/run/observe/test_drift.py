@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,8 @@ def test_an_empty_bucket_does_not_make_it_infinite() -> None:
         ({"8": 80, "16": 90, "32": 30}, drift.MODERATE_WORD),
         ({"64": 200}, drift.DRIFTED_WORD),
         ({"64": 20}, drift.FEW_TEXTS),
+        ({"64": 40}, drift.DRIFTED_WORD),
+        ({"8": 20, "16": 15, "32": 5}, drift.FEW_TEXTS),
         ({}, drift.FEW_TEXTS),
     ],
 )
@@ -92,6 +95,63 @@ def test_chance_alone_seldom_exceeds_the_limit_of_drift() -> None:
         assert comparison.needed is not None
         exceeded += drift.psi(stored, sample(comparison.needed)) > drift.DRIFTED
     assert exceeded <= 3
+
+
+def test_an_enormous_shift_counts_before_there_are_texts_for_any_psi() -> None:
+    shares = {"4": 0.01, "8": 0.03, "16": 0.17, "32": 0.43, "64": 0.28, "128": 0.07, "256": 0.0, "512": 0.01}
+    comparison = drift.Comparison(
+        model="m",
+        version="1",
+        metric=TEXT_TOKENS,
+        reference=shares,
+        reference_texts=420,
+        current={"256": 1.0},
+        texts=104,
+    )
+    assert comparison.needed is not None
+    assert comparison.texts < comparison.needed
+    assert comparison.verdict == drift.DRIFTED_WORD
+    assert replace(comparison, texts=29).verdict == drift.FEW_TEXTS
+    assert replace(comparison, current={**shares, "32": 0.53, "64": 0.18}).verdict == drift.FEW_TEXTS
+    assert replace(comparison, reference_texts=12).verdict == drift.SMALL_REFERENCE
+
+
+@pytest.mark.parametrize(
+    "shares",
+    [(0.95, 0.05), (0.87, 0.13), (0.8, 0.2), (0.5, *[0.05] * 10), (0.01, 0.03, 0.17, 0.44, 0.28, 0.07)],
+)
+def test_chance_alone_seldom_is_an_enormous_shift(shares: tuple[float, ...]) -> None:
+    """A bucket that a few texts leave empty adds much to the PSI."""
+    chance = random.Random(8)
+    names = [str(number) for number in range(len(shares))]
+    drifted = 0
+    for texts in (30, 40, 60, 90) * 100:
+        comparison = drift.Comparison(
+            model="m",
+            version="1",
+            metric="answers",
+            reference=dict(zip(names, shares, strict=True)),
+            reference_texts=2000,
+            current=reference.shares(names, chance.choices(names, shares, k=texts)),
+            texts=texts,
+        )
+        drifted += comparison.verdict == drift.DRIFTED_WORD
+    assert drifted <= 1
+
+
+def test_labels_have_the_order_of_the_reference() -> None:
+    def series(*names: str) -> str:
+        model = f'{LABELS},metric="answers"'
+        return "\n".join(f'trb_reference_share{{{model},bucket="{name}"}} 0.25' for name in names)
+
+    counts = "\n".join(f'trb_answers_total{{{LABELS},label="{name}"}} 50' for name in ("new", "b", "a"))
+    served = Page(exposition.read(f"{series('other', 'c', 'b', 'a')}\n{counts}"))
+    [comparison] = drift.compare(served)
+    assert list(comparison.reference) == ["a", "b", "c", "other"], "a page has no order"
+    assert list(comparison.current) == ["a", "b", "c", "other", "new"]
+    assert comparison.current["c"] == 0
+    [comparison] = drift.compare(served, stored=Page(exposition.read(series("b", "a"))))
+    assert (list(comparison.reference), list(comparison.current)) == (["b", "a"], ["b", "a", "new"])
 
 
 def test_counts_since_an_earlier_page() -> None:
@@ -143,6 +203,7 @@ def test_nothing_to_compare_is_an_error_with_its_reason() -> None:
         with pytest.raises(TrbError) as caught:
             drift.need(drift.compare(text), text, "http://server:8002/metrics")
         assert (caught.value.code, caught.value.where) == (Code.NOT_FOUND, "http://server:8002/metrics")
+        assert "--metrics off" in caught.value.message
 
 
 # --- references of a repository
@@ -166,11 +227,19 @@ def test_references_of_a_repository_replace_the_server_s(tmp_path: Path) -> None
     assert drift.compare(served)[0].verdict == drift.DRIFTED_WORD
 
 
-@pytest.mark.parametrize("text", ["", "{", json.dumps({"schema": 1})])
-def test_a_broken_reference_of_a_repository_is_named(text: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is not JSON: Expecting value"),
+        ('{"schema', "is not JSON: Unterminated string"),
+        (json.dumps({"schema": 1}), "lacks the field 'source'"),
+    ],
+)
+def test_a_broken_reference_of_a_repository_is_named(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(TrbError) as caught:
         drift.of_repository(stored(tmp_path, text))
     assert caught.value.code is Code.REPOSITORY_UNREADABLE
+    assert caught.value.message.startswith(message)
     assert caught.value.where == str(tmp_path / "bert_tokenizer" / "1" / reference.FILE)
 
 

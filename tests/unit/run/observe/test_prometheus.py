@@ -50,6 +50,15 @@ def test_growth_of_the_window_becomes_a_page(monkeypatch: pytest.MonkeyPatch) ->
     assert "sum by (model, version, le) (increase(trb_text_tokens_bucket[3600000ms]))" in queries
 
 
+def test_a_prometheus_that_does_not_scrape_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    answering(monkeypatch, lambda query: vector())
+    with pytest.raises(TrbError) as caught:
+        prometheus.page(URL, 60)
+    assert (caught.value.code, caught.value.where) == (Code.NOT_FOUND, URL)
+    assert "does it scrape the server's metrics port?" in caught.value.message
+    assert "--metrics off" in caught.value.remedy
+
+
 def test_a_prometheus_that_is_away_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def send(*_: Any) -> Answer:
         raise NoAnswer("no answer: [Errno 111] Connection refused")

@@ -1,4 +1,4 @@
-"""PNG plots of a report. Only importer of matplotlib, which the ``bench`` extra brings."""
+"""Plots of a report, mostly PNG. Only importer of matplotlib, which the ``bench`` extra brings."""
 
 from __future__ import annotations
 
@@ -12,6 +12,12 @@ from triton_repo_builder.measure.bench.report.report import BenchReport, Level
 FILES = ("throughput.png", "latency.png")
 NEEDS = "matplotlib"
 WIDTH, HEIGHT, DPI = 7.2, 4.2, 110
+UNDATED: Mapping[str, dict[str, None]] = {
+    "png": {"Software": None},
+    "svg": {"Creator": None, "Date": None},
+    "pdf": {"Creator": None, "Producer": None, "CreationDate": None},
+}
+"""Formats, and the metadata to leave out."""
 PAIR = 0.4
 """Width of one of two bars."""
 Series = dict[str, list[Level]]
@@ -61,8 +67,13 @@ def bars(panels: Mapping[str, Mapping[str, float]]) -> bytes:
     return _png(figure)
 
 
-def paired(panels: Mapping[str, Mapping[str, tuple[float, float]]], names: tuple[str, str]) -> bytes:
-    """A panel for each title, in it two bars for each name, in percent; ``names`` go into the legend."""
+def paired(
+    panels: Mapping[str, Mapping[str, tuple[float, float]]], names: tuple[str, str], form: str = "png"
+) -> bytes:
+    """A panel for each title, in it two bars for each name, in percent; ``names`` go into the legend.
+
+    ``form``: one of ``UNDATED``.
+    """
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
     figure = _figure(WIDTH * 0.8 * columns, HEIGHT * 0.75 * rows)
@@ -79,7 +90,7 @@ def paired(panels: Mapping[str, Mapping[str, tuple[float, float]]], names: tuple
         axes.legend(fontsize="small")
     for axes in grid[len(panels) :]:
         axes.set_axis_off()
-    return _png(figure)
+    return _png(figure, form)
 
 
 def scatter(
@@ -158,10 +169,13 @@ def _figure(width: float, height: float = HEIGHT) -> Any:
     return figure
 
 
-def _png(figure: Any) -> bytes:
+def _png(figure: Any, form: str = "png") -> bytes:
+    import matplotlib
+
     out = io.BytesIO()
-    # No date and no version inside: the same report gives the same bytes.
-    figure.savefig(out, format="png", metadata={"Software": None})
+    # No date and no version inside, and no random ids: the same report gives the same bytes.
+    with matplotlib.rc_context({"svg.hashsalt": "trb"}):
+        figure.savefig(out, format=form, metadata=UNDATED[form])
     return out.getvalue()
 
 
