@@ -206,7 +206,7 @@ def test_failures_are_named_with_their_cause_and_cost_nothing_else(tmp_path: Pat
         assert running.process.poll() is None
 
 
-@pytest.mark.parametrize("seen", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seen", [True, False])
 def test_the_watch_knows_models_that_were_loaded_later(tmp_path: Path, seen: bool) -> None:
     """Also if the watch was too slow to see the process before it ended."""
     root = tmp_path / "repo"
