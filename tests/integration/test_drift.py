@@ -75,6 +75,7 @@ def asked(server: serve.RunningServer) -> serve.RunningServer:
     for name, texts in (("texts", len(languages.ENGLISH)), ("pairs", 2 * 60)):
         counted(server, f"{name}_tokenizer", texts)
     counted(server, "texts_model", len(languages.ENGLISH), "trb_answers_total")
+    counted(server, "pairs_postprocess", 60, "trb_answers_total")
     return server
 
 
