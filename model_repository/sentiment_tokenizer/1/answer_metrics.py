@@ -76,7 +76,7 @@ def _norms(metrics: Any) -> Callable[[Mapping[str, Any]], None]:
 
 
 _COUNTS = {("label", "score"): _labels, ("labels", "count"): _boxes, ("embedding",): _norms}
-"""By the outputs that a task's head gives (``endpoint/plan/metrics.py`` has the same)."""
+"""By the outputs that a task's head gives (``endpoint/render/answers.py`` has the same names)."""
 
 
 def _flat(outputs: Mapping[str, Any], name: str) -> Any:

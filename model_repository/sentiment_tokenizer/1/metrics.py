@@ -2,7 +2,7 @@
 
 Copied byte for byte to ``<model>/1/metrics.py``. The parameter ``metrics`` (``off``) switches them off.
 
-One call into the server takes 20 µs and more, so a model's numbers are only summed in memory; a timer sends
+Calls into the server are dear, so a model's numbers are only summed in memory; a timer sends
 them ``SECOND`` later, and ``close`` sends the rest. Triton's own histograms take one value a call. Ours are
 counters instead, with the names and labels that Prometheus gives to a histogram: ``_bucket{le}``, ``_sum``
 and ``_count``. Queries are the same, a call stands for any number of values, and every release has them.

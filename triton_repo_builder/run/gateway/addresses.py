@@ -15,7 +15,7 @@ LAST_VERSION = 2**63 - 1
 
 
 def check_grpc(flag: str, text: str, forms: str = "HOST:PORT") -> None:
-    """Refuse what is no gRPC address; ``forms`` are those that the option takes."""
+    """Refuse anything but a gRPC address; ``forms``: what the option takes, in words."""
     if text.startswith(HTTP):
         raise _wrong(
             flag,
@@ -28,7 +28,7 @@ def check_grpc(flag: str, text: str, forms: str = "HOST:PORT") -> None:
 
 
 def check_shadow(target: str, share: float | None) -> None:
-    """Refuse a target that is no server or version, and a share that is none or without a target."""
+    """Refuse a target other than a server or a version, and a share that is none or without a target."""
     if share is not None and not 0 <= share <= 1:
         raise _wrong(
             "--share", f"{100 * share:g} % of the requests is not from 0 to 100 %", "write 5% or 0.05"

@@ -155,7 +155,7 @@ class Call:
 
 
 def count(rules: TextRules, listed: Sequence[Any], counting: asyncio.Future[list[int]]) -> None:
-    """Count tokens for whoever waits, if somebody still does."""
+    """Count tokens, if the request still waits for them."""
     if counting.done():
         return
     try:
