@@ -14,6 +14,7 @@ import pytest
 from tests.support import serve_repository
 from tests.support.prometheus import promtool
 from triton_repo_builder import repository
+from triton_repo_builder.ship import rendered as rendered_folder
 from triton_repo_builder.ship.monitoring import export
 from triton_repo_builder.ship.monitoring.rules import Objective, Settings
 
@@ -104,7 +105,7 @@ def rules(tmp_path_factory: pytest.TempPathFactory) -> Path:
     delayed = f"dynamic_batching {{ max_queue_delay_microseconds: {DELAY} }}"
     config.write_text(config.read_text().replace("dynamic_batching { }", delayed))
     (repo / "sentiment_tokenizer" / "1" / "metrics.py").touch()
-    export.write(export.render(repository.read(repo), SETTINGS), root / "monitoring")
+    rendered_folder.write(export.render(repository.read(repo), SETTINGS), root / "monitoring")
     return root / "monitoring"
 
 
@@ -176,5 +177,5 @@ def test_promtool_takes_the_files_of_any_repository(tmp_path: Path) -> None:
         serve_repository.python(repo, name)
     addresses = ("a:8002", "[::1]:8002")
     settings = replace(SETTINGS, targets=addresses, alertmanagers=addresses, window="90s")
-    export.write(export.render(repository.read(repo), settings), tmp_path / "out")
+    rendered_folder.write(export.render(repository.read(repo), settings), tmp_path / "out")
     assert "SUCCESS" in promtool("check", "config", tmp_path / "out" / "prometheus.yml")

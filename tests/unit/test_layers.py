@@ -31,10 +31,12 @@ LAYERS = (
     ("measure.bench",),
     ("measure.optimize", "measure.capacity"),
     ("measure.tune",),
-    ("ship.options",),
+    ("ship.options", "ship.rendered"),
     ("ship.stores",),
     ("ship.vcs",),
     ("ship.deploy", "ship.container_image", "ship.monitoring"),
+    ("ship.targets",),
+    ("ship.canary",),
     ("cli",),
     ("__main__",),
 )
@@ -48,7 +50,7 @@ WINGS = {
     "produce": ("base", "repository", "model", "endpoint", "check"),
     "run": ("base", "repository"),
     "measure": ("base", "repository", "model", "endpoint", "check", "produce", "run"),
-    "ship": ("base", "repository", "model", "endpoint", "check", "produce", "run"),
+    "ship": ("base", "repository", "model", "endpoint", "check", "produce", "run", "measure"),
 }
 """Which wings each wing may import from; ``cli`` may from all. ``runtime`` is in no layer: it runs inside the
 server and imports none of ours, and its pure rules may be used anywhere."""

@@ -34,6 +34,7 @@ class Topic(Enum):
     SERVER = "The server"
     GATEWAY = "The gateway (--openai)"
     ENGINE = "Where the server runs"
+    DEPLOYMENT = "The deployment (deploy.toml)"
     REPORT = "Preview and report"
     OUTPUT = "Output"
 

@@ -17,6 +17,7 @@ LONGEST_TEXT = 1000
 _UNITS = {"us": 1, "µs": 1, "ms": 1_000, "s": 1_000_000}
 RECEIVER = re.compile(r"[!-~]+")
 LIMIT = 1_000_000_000
+_BINARY = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 LONGEST = 30 * 86_400
 """Seconds. A longer time is a typing error."""
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "": 1.0}
@@ -167,6 +168,20 @@ class Real(Value):
     """``least`` itself is not in the range."""
     expected: ClassVar[str] = "number"
 
+    def from_toml(self, value: Any, folder: Path) -> float:
+        """The number."""
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            raise TypeError
+        return float(value)
+
+    def check(self, value: float) -> None:
+        """Refuse a value out of range."""
+        least = -LIMIT if self.least is None else self.least
+        most = LIMIT if self.most is None else self.most
+        if not least <= value <= most or (self.above and value == least):
+            bound = f"above {least:g}" if self.above else f"from {least:g}"
+            raise InvalidValue(f"must be {bound} to {most:g}, not {value:g}", "leave it out for the default")
+
 
 @dataclass(frozen=True)
 class Numbers(Value):
@@ -185,6 +200,10 @@ class Numbers(Value):
             raise InvalidValue(f"'{text}' is not a list of numbers above 0 and below {LIMIT:,}, like 1,4,16")
         return numbers
 
+    def from_toml(self, value: Any, folder: Path) -> tuple[float, ...]:
+        """The numbers of a list, or of a text."""
+        return self.parse(",".join(map(str, value)) if isinstance(value, list) else str(value))
+
 
 @dataclass(frozen=True)
 class Words(Value):
@@ -201,7 +220,15 @@ class Words(Value):
 class Names(Value):
     """A text for each time that the flag is there."""
 
+    expected: ClassVar[str] = "texts"
     repeatable: ClassVar[bool] = True
+
+    def from_toml(self, value: Any, folder: Path) -> tuple[str, ...]:
+        """The texts of a list, or the one."""
+        texts = value if isinstance(value, list) else [value]
+        if not all(isinstance(text, str) for text in texts):
+            raise TypeError
+        return tuple(texts)
 
 
 @dataclass(frozen=True)
@@ -219,6 +246,20 @@ class Seconds(Value):
         if seconds > LONGEST:
             raise InvalidValue(f"'{text:.40}' is longer than 30 days")
         return seconds
+
+
+@dataclass(frozen=True)
+class Bytes(Value):
+    """``512MiB``, ``4GiB``: bytes with a binary unit."""
+
+    expected: ClassVar[str] = "size"
+
+    def parse(self, text: str) -> int:
+        """Bytes."""
+        match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)\s*(KiB|MiB|GiB|TiB)", text.strip())
+        if not match:
+            raise InvalidValue(f"'{text:.40}' is not a size", "write for example 512MiB or 4GiB")
+        return int(Decimal(match[1]) * _BINARY[match[2]])
 
 
 @dataclass(frozen=True)

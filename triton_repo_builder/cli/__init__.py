@@ -59,7 +59,8 @@ GROUPS = {
         "rollback": "Serve the previous version again.",
         "push": "Upload a repository to a bucket or an OCI registry, atomically.",
         "pull": "Download a pushed repository into a folder, verified.",
-        "export": "Write files for other tools: Prometheus rules, Grafana dashboards.",
+        "deploy": "Say in one file how a repository is deployed: deploy.toml.",
+        "export": "Write files for other tools: Compose, Swarm, Kubernetes, KServe, SageMaker, Prometheus.",
         "image": "Build a slim Docker image with a tritonserver, from PyPI packages.",
     },
 }

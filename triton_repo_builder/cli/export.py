@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,11 +18,12 @@ from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Place
 from triton_repo_builder.cli.usage_errors import Misuse
 from triton_repo_builder.measure.objective import Objective
 from triton_repo_builder.measure.options import Slo
+from triton_repo_builder.ship.targets import TARGETS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from triton_repo_builder.ship.monitoring.export import Difference
+    from triton_repo_builder.ship.rendered import Difference, Rendered
 
 HIGHEST_PORT = 65535
 SHORTEST, LONGEST = 60, 86_400
@@ -31,8 +32,47 @@ SHORTEST_DRIFT = 600
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+):(\d{1,5})")
 
 
+EXPLAINED = """
+
+Reads deploy.toml (see trb deploy init) or FILE. The same input gives the same bytes; edited files stay. With
+--check nothing is written, and the exit code is 1 if DIR is not what would be written.
+"""
+EXAMPLES = """
+\b
+Examples:
+  trb export {name}
+  trb export {name} staging.toml -o deploy/staging
+  trb export {name} --check
+"""
+
+
 @dataclass(frozen=True, kw_only=True)
-class MonitoringOptions:
+class FolderOptions:
+    """Where the files go."""
+
+    output: Path | None = None
+    check: bool = option(False, Switch(), Topic.OUTPUT, "Write nothing; exit 1 if DIR differs.")
+    force: bool = option(False, Switch(), Topic.OUTPUT, "Replace files in DIR that were edited.")
+    as_json: bool = option(False, Switch(), Topic.OUTPUT, "Print the result as JSON.", flag="--json")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetOptions(FolderOptions):
+    """The folder of a platform's files."""
+
+    output: Path | None = option(
+        None,
+        FilePath(file=False),
+        Topic.OUTPUT,
+        "Folder for the files.",
+        default="deploy/ and the platform's name",
+        also=("-o",),
+        metavar="DIR",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MonitoringOptions(FolderOptions):
     """The servers, the objective, and where the files go."""
 
     output: Path = option(
@@ -43,9 +83,6 @@ class MonitoringOptions:
         also=("-o",),
         metavar="DIR",
     )
-    check: bool = option(False, Switch(), Topic.OUTPUT, "Write nothing; exit 1 if DIR differs.")
-    force: bool = option(False, Switch(), Topic.OUTPUT, "Replace files in DIR that were edited.")
-    as_json: bool = option(False, Switch(), Topic.OUTPUT, "Print the result as JSON.", flag="--json")
     targets: tuple[str, ...] = option(
         ("localhost:8002",),
         Names(),
@@ -132,6 +169,7 @@ def command() -> None:
     \b
     Examples:
       trb export monitoring
+      trb export compose
     """
 
 
@@ -167,27 +205,55 @@ def monitoring(repo: Path, options: MonitoringOptions) -> int:
         alertmanagers=tuple(dict.fromkeys(options.alertmanagers)),
         commit=git.last_commit(repo),
     )
-    contents = export.render(read, settings)
+    return _written(export.render(read, settings), options)
+
+
+def _target(name: str, about: str) -> click.Command:
+    """The command of one platform."""
+
+    @command.command(name, cls=declared.TopicCommand, help=f"{about}{EXPLAINED}{EXAMPLES.format(name=name)}")
+    @click.argument("file", type=Place(), default=Path("deploy.toml"))
+    @declared.options(options=TargetOptions)
+    def run(file: Path, options: TargetOptions) -> int:
+        from triton_repo_builder.ship.targets import export
+
+        output = options.output or Path("deploy") / name
+        return _written(export.render(name, export.read(file)), replace(options, output=output))
+
+    return run
+
+
+for _name, _about in TARGETS.items():
+    _target(_name, _about)
+
+
+def _written(rendered: Rendered, options: FolderOptions) -> int:
+    """Write the files, or compare them with the folder; the exit code."""
+    from triton_repo_builder.ship import rendered as folder
+
+    output = options.output
+    assert output is not None
     if options.check:
-        changes = export.differences(contents, options.output)
+        changes = folder.differences(rendered, output)
     else:
-        changes = export.write(contents, options.output, force=options.force)
+        changes = folder.write(rendered, output, force=options.force)
     if options.as_json:
         changed = {change.path: change.state for change in changes}
         edited = [change.path for change in changes if change.edited]
-        console.echo(json.dumps({"files": list(contents), "changed": changed, "edited": edited}, indent=1))
+        listed = list(rendered.contents)
+        console.echo(json.dumps({"files": listed, "changed": changed, "edited": edited}, indent=1))
     else:
-        _print(options, changes)
+        _print(output, changes, check=options.check)
     return int(options.check and bool(changes))
 
 
-def _print(options: MonitoringOptions, changes: Sequence[Difference]) -> None:
+def _print(output: Path, changes: Sequence[Difference], *, check: bool) -> None:
     for change in changes:
-        state = change.state if options.check else "removed" if change.state == "stale" else "wrote"
-        console.echo(f"{state:<8} {options.output / change.path}")
+        state = change.state if check else "removed" if change.state == "stale" else "wrote"
+        console.echo(f"{state:<8} {output / change.path}")
     if not changes:
-        console.echo(f"{options.output} is up to date")
-    elif options.check:
+        console.echo(f"{output} is up to date")
+    elif check:
         console.echo(_remedy(changes), err=True)
 
 

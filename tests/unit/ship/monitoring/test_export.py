@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ from triton_repo_builder import repository
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.repository.manifest import Origin
 from triton_repo_builder.run.gateway import metrics
+from triton_repo_builder.ship import rendered as rendered_folder
 from triton_repo_builder.ship.monitoring import export, provenance, rules, source
 from triton_repo_builder.ship.monitoring.rules import Objective, Settings
+from triton_repo_builder.ship.rendered import Rendered
 
 GOLDEN = Path(__file__).resolve().parents[4] / "model_repository"
 SETTINGS = Settings(objective=Objective(share=0.99, seconds=0.05), gateways=("gateway:9000",))
@@ -40,8 +43,12 @@ def foreign(tmp_path: Path) -> Path:
     return root
 
 
-def rendered(path: Path, settings: Settings = SETTINGS) -> dict[str, bytes]:
+def exported(path: Path, settings: Settings = SETTINGS) -> Rendered:
     return export.render(repository.read(path), settings)
+
+
+def rendered(path: Path, settings: Settings = SETTINGS) -> Mapping[str, bytes]:
+    return exported(path, settings).contents
 
 
 def board(contents: dict[str, bytes], name: str) -> dict[str, Any]:
@@ -146,7 +153,7 @@ def test_a_run_that_is_a_url_is_a_link_from_the_series_and_in_the_table(repo: Pa
     origin = Origin(source_run="https://mlflow/run/1", dataset_id="october")
     served = replace(entry.served, provenance=origin)
     manifest = replace(read.manifest, endpoints={"sentiment": replace(entry, served=served)})
-    contents = export.render(replace(read, manifest=manifest), SETTINGS)
+    contents = export.render(replace(read, manifest=manifest), SETTINGS).contents
     panels = {panel["title"]: panel for panel in board(contents, "serving")["panels"]}
     override = panels["Requests"]["fieldConfig"]["overrides"][0]
     assert override["matcher"]["options"] == "sentiment v1"
@@ -186,17 +193,17 @@ def test_prometheus_sends_alerts_to_each_alertmanager(repo: Path) -> None:
 
 def test_a_second_export_changes_nothing(repo: Path, tmp_path: Path) -> None:
     output = tmp_path / "monitoring"
-    first = export.write(rendered(repo), output)
+    first = rendered_folder.write(exported(repo), output)
     assert {change.path for change in first} == {*rendered(repo)}
-    assert export.write(rendered(repo), output) == ()
+    assert rendered_folder.write(exported(repo), output) == ()
     assert not [path for path in output.rglob("*") if path.name.startswith(".")]
 
 
 def test_what_is_not_written_any_more_is_removed_and_your_files_stay(repo: Path, tmp_path: Path) -> None:
     output = tmp_path / "monitoring"
-    export.write(rendered(repo), output)
+    rendered_folder.write(exported(repo), output)
     (output / "alertmanager.yml").write_text("yours")
-    changes = export.write(rendered(repo, replace(SETTINGS, gateways=())), output)
+    changes = rendered_folder.write(exported(repo, replace(SETTINGS, gateways=())), output)
     assert ("grafana/gateway.json", "stale") in [(change.path, change.state) for change in changes]
     assert not (output / "grafana" / "gateway.json").exists()
     assert (output / "alertmanager.yml").read_text() == "yours"
@@ -204,14 +211,14 @@ def test_what_is_not_written_any_more_is_removed_and_your_files_stay(repo: Path,
 
 def test_an_edited_file_is_kept(repo: Path, tmp_path: Path) -> None:
     output = tmp_path / "monitoring"
-    export.write(rendered(repo), output)
+    rendered_folder.write(exported(repo), output)
     (output / "rules.yml").write_text("mine")
     before = {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
     with pytest.raises(TrbError) as caught:
-        export.write(rendered(repo), output)
+        rendered_folder.write(exported(repo), output)
     assert caught.value.code is Code.EDITED_FILE
     assert before == {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
-    export.write(rendered(repo), output, force=True)
+    rendered_folder.write(exported(repo), output, force=True)
     assert (output / "rules.yml").read_bytes() == rendered(repo)["rules.yml"]
 
 
@@ -222,34 +229,34 @@ def test_a_folder_of_something_else_is_not_touched(repo: Path, tmp_path: Path, i
     (output / "prometheus.yml").write_text("yours")
     if index is not None:
         (output / export.INDEX).write_text(index)
-    for call in (export.write, export.differences):
+    for call in (rendered_folder.write, rendered_folder.differences):
         with pytest.raises(TrbError) as caught:
-            call(rendered(repo), output)
+            call(exported(repo), output)
         assert caught.value.code is Code.OUTPUT_FOREIGN
     assert (output / "prometheus.yml").read_text() == "yours"
 
 
 def test_an_index_names_no_file_elsewhere(repo: Path, tmp_path: Path) -> None:
     output = tmp_path / "monitoring"
-    export.write(rendered(repo), output)
+    rendered_folder.write(exported(repo), output)
     victim = tmp_path / "victim.yml"
     victim.write_text("yours")
     index = output / export.INDEX
     document = json.loads(index.read_text())
     document["files"] |= {"../victim.yml": "0", str(victim): "0", "grafana/../../victim.yml": "0"}
     index.write_text(json.dumps(document))
-    export.write(rendered(repo), output, force=True)
+    rendered_folder.write(exported(repo), output, force=True)
     assert victim.read_text() == "yours"
 
 
 def test_a_link_that_a_clone_brings_is_not_followed(repo: Path, tmp_path: Path) -> None:
     output, elsewhere = tmp_path / "monitoring", tmp_path / "elsewhere"
-    export.write(rendered(repo), output)
+    rendered_folder.write(exported(repo), output)
     (output / "grafana").rename(elsewhere)
     (elsewhere / "serving.json").write_text("yours")
     (output / "grafana").symlink_to(elsewhere)
     with pytest.raises(TrbError) as caught:
-        export.write(rendered(repo), output, force=True)
+        rendered_folder.write(exported(repo), output, force=True)
     assert caught.value.code is Code.OUTPUT_FOREIGN
     assert (elsewhere / "serving.json").read_text() == "yours"
 
@@ -258,9 +265,9 @@ def test_a_folder_that_cannot_be_written_stays_as_it_is(
     repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = tmp_path / "monitoring"
-    export.write(rendered(repo), output)
+    rendered_folder.write(exported(repo), output)
     before = {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
-    create, calls = export.files.create, []
+    create, calls = rendered_folder.files.create, []
 
     def full(file: Path, content: bytes) -> None:
         calls.append(file)
@@ -268,10 +275,10 @@ def test_a_folder_that_cannot_be_written_stays_as_it_is(
             raise OSError(28, "No space left on device")
         create(file, content)
 
-    monkeypatch.setattr(export.files, "create", full)
+    monkeypatch.setattr(rendered_folder.files, "create", full)
     with pytest.raises(TrbError) as caught:
-        export.write(
-            rendered(repo, replace(SETTINGS, window="10m", targets=("other:8002",))), output, force=True
+        rendered_folder.write(
+            exported(repo, replace(SETTINGS, window="10m", targets=("other:8002",))), output, force=True
         )
     assert caught.value.code is Code.DISK_FULL
     assert before == {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}

@@ -1,0 +1,24 @@
+"""The files of ``trb export TARGET``: each target is a module with ``render(deployment)``, path → text."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+from triton_repo_builder.ship.rendered import Rendered, rendered
+from triton_repo_builder.ship.targets import facts, spec
+from triton_repo_builder.ship.targets.facts import Deployment
+
+INDEX = "export.json"
+
+
+def read(file: Path) -> Deployment:
+    """The deployment of a ``deploy.toml``. Raises ``TrbError``."""
+    return facts.read(file, spec.read(file))
+
+
+def render(target: str, deployment: Deployment) -> Rendered:
+    """The files; the same input gives the same bytes. Raises ``TrbError`` for what the target cannot do."""
+    module = importlib.import_module(f"triton_repo_builder.ship.targets.{target}")
+    texts: dict[str, str] = module.render(deployment)
+    return rendered({path: text.encode() for path, text in texts.items()}, INDEX)

@@ -1,0 +1,325 @@
+"""``deploy.toml``: what runs, how many of it, who reaches it, and how a new version takes over."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from triton_repo_builder.base import files
+from triton_repo_builder.base.declaration import Topic, declare, nested, option
+from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.base.option_values import (
+    Bytes,
+    FilePath,
+    InvalidValue,
+    Number,
+    Numbers,
+    Real,
+    Seconds,
+    Share,
+    Text,
+    Value,
+)
+from triton_repo_builder.base.text import cut
+from triton_repo_builder.measure.objective import Objective
+from triton_repo_builder.measure.options import Slo
+
+FILE = "deploy.toml"
+T = TypeVar("T")
+MEBI = 1 << 20
+HIGHEST_PORT = 65535
+ALL = 100
+"""Percent of the traffic: the last step of a canary."""
+_GIT = re.compile(r"git\+(?P<url>(?:https|ssh|file)://[^\s#@]+)@(?P<commit>[0-9a-f]{40})#(?P<folder>[^\s#]+)")
+_STORES = ("s3", "gs", "az")
+
+
+@dataclass(frozen=True)
+class Name(Value):
+    """A name that every platform takes: RFC 1123's label, and short, since suffixes are added."""
+
+    expected: ClassVar[str] = "name"
+    longest: ClassVar[int] = 40
+
+    def check(self, value: str) -> None:
+        """Refuse other names."""
+        if not re.fullmatch(r"[a-z]([a-z0-9-]*[a-z0-9])?", value) or len(value) > self.longest:
+            raise InvalidValue(
+                f"{cut(value)} is not a name that every platform takes",
+                f"use at most {self.longest} small letters, digits and '-', with a letter first",
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """How a platform gets the repository."""
+
+    kind: str
+    """``folder``, ``image``, ``git``, ``oci`` or a bucket's scheme: ``s3``, ``gs``, ``az``."""
+    location: str = ""
+    """The address, with its revision; empty for a folder and an image."""
+    url: str = ""
+    commit: str = ""
+    folder: str = ""
+    """Of git: address, commit, and the repository's folder in it."""
+
+
+@dataclass(frozen=True)
+class From(Value):
+    """A repository's place: ``folder``, ``image``, ``s3://…``, ``oci://…`` or ``git+https://…@COMMIT#FOLDER``."""
+
+    expected: ClassVar[str] = "folder, image or URL"
+
+    def parse(self, text: str) -> Source:
+        """The source. A URL must name one revision."""
+        if text in ("folder", "image"):
+            return Source(kind=text)
+        if match := _GIT.fullmatch(text):
+            return Source(kind="git", location=text, **match.groupdict())
+        scheme = text.partition("://")[0]
+        if scheme not in (*_STORES, "oci") or "://" not in text:
+            raise InvalidValue(
+                f"{cut(text)} is no place of a repository",
+                "write folder, image, s3://BUCKET/PREFIX@sha256:…, oci://REGISTRY/NAME@sha256:… or "
+                "git+https://HOST/REPO@COMMIT#FOLDER",
+            )
+        if not re.search(r"@sha256:[0-9a-f]{64}$", text):
+            raise InvalidValue(
+                f"{cut(text)} names no revision, so replicas could serve different ones",
+                "append @sha256:… as 'trb push' prints it",
+            )
+        return Source(kind=scheme, location=text)
+
+
+def key(value: Value, help: str, unset: T, default: str = "") -> T:
+    """A key of a table: its kind of value, its meaning, its default, and that in words."""
+    return option(unset, value, Topic.DEPLOYMENT, help, default=default)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepositorySource:
+    """The model repository."""
+
+    path: Path = key(
+        FilePath(file=False), "The repository's folder on this machine.", Path("model_repository")
+    )
+    revision: str = key(
+        Text(),
+        "sha256 of its files; an export refuses a folder that changed since.",
+        "",
+        default="not compared",
+    )
+    source: Source = key(
+        From(),
+        "Where servers get it: folder, image (it is in server.image), or a URL with a revision.",
+        Source(kind="folder"),
+        default="folder",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """tritonserver: its image, its replicas, and what one replica has."""
+
+    image: str = key(Text(), "Image with a tritonserver.", "", default="NVIDIA's image of the release")
+    release: str = key(
+        Text(), "Triton's release in the image.", "", default="the newest; of an own image 24.10"
+    )
+    replicas: int = key(Number(1, 1000), "Replicas without autoscaling.", 2)
+    cpus: float = key(Real(0.1, 1024), "Cores of a replica.", 2.0)
+    memory: int = key(Bytes(), "Memory of a replica, /dev/shm included.", 4 << 30, default="4GiB")
+    gpus: int = key(Number(0, 64), "GPUs of a replica.", 0)
+    start: float = key(
+        Seconds(), "Until a replica that loads and warms up must be ready.", 300.0, default="5m"
+    )
+    drain: float = key(
+        Seconds(), "From leaving the balancer until the server is stopped.", 10.0, default="10s"
+    )
+    stop: float = key(Seconds(), "For requests under way once it is stopped.", 30.0, default="30s")
+    user: int = key(Number(1, 65535), "User and group of the process.", 1000)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gateway:
+    """trb gateway: the API of OpenAI, Cohere, TEI and Hugging Face clients."""
+
+    image: str = key(
+        Text(), "Image of 'trb image build --gateway'; without it there is no gateway.", "", default="none"
+    )
+    replicas: int = key(Number(1, 1000), "Replicas.", 1)
+    cpus: float = key(Real(0.1, 1024), "Cores of a replica.", 1.0)
+    memory: int = key(Bytes(), "Memory of a replica.", 1 << 30, default="1GiB")
+    keys: Path | None = key(
+        FilePath(folder=False), "File of API keys, as of --api-keys.", None, default="open"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exposure:
+    """Who reaches it. Model control, shared memory, trace and logging always need the admin key."""
+
+    host: str = key(Text(), "Address that ports are published on (Compose, Swarm).", "127.0.0.1")
+    domain: str = key(Text(), "Host name of the route (Kubernetes, TLS).", "", default="any")
+    http_port: int = key(Number(0, HIGHEST_PORT), "Of the proxy, for KServe V2 over HTTP; 0: none.", 8000)
+    grpc_port: int = key(Number(0, HIGHEST_PORT), "Of the proxy, for KServe V2 over gRPC; 0: none.", 8001)
+    gateway_port: int = key(Number(0, HIGHEST_PORT), "Of the proxy, for the gateway's API; 0: none.", 9000)
+    prometheus_port: int = key(Number(0, HIGHEST_PORT), "Of Prometheus (Compose); 0: none.", 9090)
+    tls_certificate: Path | None = key(FilePath(folder=False), "PEM file.", None, default="no TLS")
+    tls_key: Path | None = key(FilePath(folder=False), "PEM file.", None, default="no TLS")
+    admin_key: Path = key(
+        FilePath(folder=False), "File with the key of the administrative APIs.", Path("admin_key")
+    )
+    body_limit: int = key(Bytes(), "Largest request that the proxy takes.", 64 << 20, default="64MiB")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaling:
+    """Replicas by load; without ``most`` there is no autoscaling."""
+
+    least: int = key(Number(1, 1000), "Fewest replicas.", 2)
+    most: int = key(Number(0, 1000), "Most replicas; 0: no autoscaling.", 0)
+    report: Path | None = key(
+        FilePath(folder=False), "report.json of 'trb tune': the capacity of a replica.", None, default="none"
+    )
+    pending_batches: float = key(
+        Real(0, 1000), "Full batches that wait in a replica, on average; 0: from the report.", 0.0
+    )
+    window: float = key(Seconds(), "Time that a smaller load must last.", 300.0, default="5m")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """What a canary may do worse than the stable version before it is taken back."""
+
+    failures: float = key(Share(), "Share of failed requests above the stable version's.", 0.01)
+    p99: float = key(Real(1, 100), "p99 as a multiple of the stable version's.", 1.3)
+    labels: float = key(Real(0, 100), "Population stability index of labels, lengths and confidence.", 0.25)
+    answers: float = key(Share(), "Share of answers that differ from the stable version's.", 0.02)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Canary:
+    """Steps by which a new version takes over."""
+
+    steps: tuple[int, ...] = key(
+        Numbers(int), "Percent of the traffic, ascending, 100 last.", (10, 50, ALL), default="[10, 50, 100]"
+    )
+    requests: int = key(Number(1, 10_000_000), "Requests that the canary must answer in each step.", 200)
+    hold: float = key(Seconds(), "Shortest step.", 60.0, default="1m")
+    timeout: float = key(
+        Seconds(),
+        "Longest step. Golden cases are the traffic where there is too little.",
+        1800.0,
+        default="30m",
+    )
+    rules: Rules = nested(Rules)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spec:
+    """The whole file; paths are relative to its folder."""
+
+    name: str = field(metadata=declare(Name(), Topic.DEPLOYMENT, "Name of the deployment."))
+    objective: Objective = key(
+        Slo(),
+        "Latency objective, as of trb tune.",
+        Objective(percentile="p99", ms=500.0),
+        default="p99=500ms",
+    )
+    repository: RepositorySource = nested(RepositorySource)
+    server: Server = nested(Server)
+    gateway: Gateway = nested(Gateway)
+    exposure: Exposure = nested(Exposure)
+    autoscaling: Scaling = nested(Scaling)
+    canary: Canary = nested(Canary)
+
+
+def read(path: Path) -> Spec:
+    """Read the file. Raises ``TrbError`` NOT_FOUND, USAGE with file, table and key."""
+    try:
+        document = files.load_toml(files.read_text(path, limit=files.LARGEST_TOML))
+    except OSError as error:
+        raise files.unreadable(path, error) from None
+    except ValueError as error:
+        raise TrbError(
+            Code.USAGE, f"is not valid TOML: {error}", where=str(path), remedy="correct the file"
+        ) from None
+    spec = _table(Spec, document, path, "")
+    check(spec, path)
+    return spec
+
+
+def _table(kind: type[T], document: Mapping[str, Any], path: Path, prefix: str) -> T:
+    """A dataclass from a table. Raises ``TrbError`` USAGE."""
+    known = {each.name: each for each in fields(kind) if each.metadata}  # type: ignore[arg-type]
+    values: dict[str, Any] = {}
+    for name, value in document.items():
+        where = f"{prefix}{name}"
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            here = f"[{prefix[:-1]}] has" if prefix else "there are"
+            raise wrong(
+                path,
+                f"unknown key {cut(where)}",
+                f"did you mean '{prefix}{near[0]}'?" if near else f"{here} {', '.join(known)}",
+            )
+        if inner := known[name].metadata.get("nested"):
+            if not isinstance(value, dict):
+                raise wrong(path, f"'{where}' is no table", f"write [{where}] on a line of its own")
+            values[name] = _table(inner, value, path, f"{where}.")
+        else:
+            default = "" if known[name].default is MISSING else known[name].default
+            values[name] = _value(known[name].metadata["option"].value, value, default, path, where)
+    if kind is Spec and "name" not in values:
+        raise wrong(path, "has no 'name'", 'write name = "…" in its first line')
+    return kind(**values)
+
+
+def _value(kind: Value, value: Any, unset: Any, path: Path, where: str) -> Any:
+    """A checked value; an empty text is the default."""
+    if value == "":
+        return unset
+    try:
+        result = kind.from_toml(value, path.parent)
+        kind.check(result)
+    except InvalidValue as error:
+        raise wrong(path, f"'{where}': {error.message}", error.remedy) from None
+    except TypeError:
+        raise wrong(path, f"'{where}' = {cut(value)} is not valid", f"give it as {kind.expected}") from None
+    return result
+
+
+def check(spec: Spec, path: Path) -> None:
+    """Raise ``TrbError`` USAGE for a bad name and for values that contradict each other."""
+    try:
+        Name().check(spec.name)
+    except InvalidValue as error:
+        raise wrong(path, f"'name': {error.message}", error.remedy) from None
+    steps, scaling, exposure = spec.canary.steps, spec.autoscaling, spec.exposure
+    if list(steps) != sorted(steps) or steps[-1] != ALL:
+        raise wrong(path, "'canary.steps' must rise to 100", "write for example [10, 50, 100]")
+    if scaling.most and scaling.most < scaling.least:
+        raise wrong(
+            path, f"'autoscaling.most' is below 'least', {scaling.least}", "raise it, or lower 'least'"
+        )
+    if (exposure.tls_certificate is None) != (exposure.tls_key is None):
+        raise wrong(path, "'exposure' has half a TLS identity", "give both tls_certificate and tls_key")
+    ports = [exposure.http_port, exposure.grpc_port, exposure.gateway_port, exposure.prometheus_port]
+    used = [port for port in ports if port]
+    if len(set(used)) < len(used):
+        raise wrong(path, "'exposure' has one port twice", "give each its own, or 0 for none")
+    if spec.repository.source.kind == "image" and not spec.server.image:
+        raise wrong(
+            path,
+            "'repository.source' is image, but 'server.image' names none",
+            "name the image of 'trb image build --repository'",
+        )
+
+
+def wrong(path: Path, message: str, remedy: str) -> TrbError:
+    """The error for a value of the file."""
+    return TrbError(Code.USAGE, message, where=str(path), remedy=remedy)

@@ -1,0 +1,139 @@
+"""A first ``deploy.toml``: every key with its meaning, those at their default as comments."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+from triton_repo_builder import repository
+from triton_repo_builder.base import files
+from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.base.option_values import Bytes, InvalidValue, Seconds, Value
+from triton_repo_builder.measure.objective import Objective
+from triton_repo_builder.ship.stores import revision
+from triton_repo_builder.ship.targets import facts
+from triton_repo_builder.ship.targets.spec import (
+    From,
+    Gateway,
+    Name,
+    RepositorySource,
+    Server,
+    Source,
+    Spec,
+    check,
+)
+
+HEAD = """# A deployment, for trb export and trb canary. Commented keys show their defaults.
+# Paths are relative to this file.
+"""
+
+UNITS = {"GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10}
+
+
+def write(
+    repo: Path, file: Path, *, name: str, image: str, gateway: str, source: str, force: bool
+) -> list[tuple[Path, str]]:
+    """Write the file, and the key if there is none. Returns what was written, with a remark each.
+
+    Raises ``TrbError``; then nothing was written.
+    """
+    if file.exists() and not force:
+        raise TrbError(
+            Code.OUTPUT_FOREIGN,
+            "is there already",
+            where=str(file),
+            remedy="edit it, or replace it with --force",
+        )
+    read = repository.read(repo)
+    endpoints = [model.name for model in read.endpoints if model.stated]
+    if not endpoints:
+        raise facts.no_model(repo)
+    folder = file.parent.resolve()
+    path = repo.resolve()
+    relative = Path(os.path.relpath(path, folder))
+    spec = Spec(
+        name=name or _name(endpoints[0]),
+        repository=RepositorySource(
+            path=relative, revision=f"sha256:{revision.collect(repo).index.digest}", source=_source(source)
+        ),
+        server=Server(image=image),
+        gateway=Gateway(image=gateway),
+    )
+    content = text(spec)
+    check(spec, file)
+    key = file.parent / spec.exposure.admin_key
+    made = [(key, "     the key of the administrative APIs: keep it out of git")] if write_key(key) else []
+    files.write(file, content.encode())
+    return [(file, ""), *made]
+
+
+def _name(endpoint: str) -> str:
+    """A name that every platform takes, of an endpoint's."""
+    plain = re.sub(r"[^a-z0-9]+", "-", endpoint.lower()).strip("-")[: Name.longest].rstrip("-")
+    return plain if plain[:1].isalpha() else f"m-{plain}"[: Name.longest].rstrip("-")
+
+
+def _source(source: str) -> Source:
+    try:
+        return From().parse(source)
+    except InvalidValue as error:
+        raise TrbError(Code.USAGE, error.message, where="--source", remedy=error.remedy) from None
+
+
+def text(spec: Spec) -> str:
+    """The file. Values that differ from their default are set."""
+    return HEAD + "\n".join(_lines(spec, "")).rstrip() + "\n"
+
+
+def write_key(file: Path) -> bool:
+    """Make a key of the administrative APIs, readable for this user only; False if there is one."""
+    try:
+        with os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as stream:
+            stream.write(f"{secrets.token_urlsafe(32)}\n")
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise files.explain(error, file, how="as exposure.admin_key", kept="nothing was written") from error
+    return True
+
+
+def _lines(table: Any, prefix: str) -> Iterator[str]:
+    inner = []
+    for each in fields(table):
+        value = getattr(table, each.name)
+        if each.metadata.get("nested"):
+            inner.append((each.name, value))
+            continue
+        entry = each.metadata["option"]
+        shown = f" Default: {entry.default}." if entry.default else ""
+        yield f"# {entry.help}{shown}"
+        default = None if each.default is MISSING else each.default
+        comment = "# " if value == default else ""
+        yield f"{comment}{each.name} = {_toml(value, entry.value)}"
+    for name, value in inner:
+        yield f"\n[{prefix}{name}]"
+        yield from _lines(value, f"{prefix}{name}.")
+
+
+def _toml(value: Any, kind: Value) -> str:
+    if isinstance(kind, Seconds):
+        return f'"{value:g}s"'
+    if isinstance(kind, Bytes):
+        unit, size = next((unit, size) for unit, size in UNITS.items() if value % size == 0)
+        return f'"{value // size}{unit}"'
+    if isinstance(value, Objective):
+        return f'"{value.percentile}={value.ms:g}ms"'
+    if isinstance(value, Source):
+        value = value.location or value.kind
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(str, value))}]"
+    if isinstance(value, (int, float)):
+        return f"{value:g}"
+    # A basic string of TOML takes JSON's escapes.
+    return json.dumps("" if value is None else str(value), ensure_ascii=False)
