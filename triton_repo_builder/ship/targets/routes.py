@@ -29,8 +29,8 @@ SPLIT = "v2"
 GATEWAY = "gateway"
 HTTP_ENTRY, GRPC_ENTRY, GATEWAY_ENTRY = "http", "grpc", "gateway"
 """Entry points of Traefik's static configuration."""
-BUCKETS = tuple(float(f"{0.001 * 1.15**step:.3g}") for step in range(75))
-"""Seconds, 1 ms to 31 s: each bound is 15 % above the one before, so that a p99 has an error of at most that.
+BUCKETS = tuple(float(f"{0.001 * 1.1**step:.3g}") for step in range(110))
+"""Seconds, 1 ms to 32 s: each bound is 10 % above the one before, so that a p99 has an error of at most that.
 For ``metrics.prometheus.buckets`` of Traefik's static configuration."""
 HEALTH_INTERVAL, HEALTH_TIMEOUT = "5s", "5s"
 _GRPC_RULE = "PathPrefix(`/inference.GRPCInferenceService/`) || PathPrefix(`/grpc.health.v1.Health/`)"
