@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-BEYOND = 0.001
-"""Probability below which a count is not taken for chance."""
+BEYOND = 0.0002
+"""Probability below which a count is not taken for chance: it is looked at every second."""
 _LEAST = 1e-12
 """Share of the sum so far below which further terms do not matter."""
 
