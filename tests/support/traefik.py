@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -49,8 +50,12 @@ class Traefik:
             return json.load(response)
 
     def weights(self) -> dict[str, int]:
-        """Weight of each side for HTTP."""
-        return {side["name"]: side["weight"] for side in self.service("v2")["weighted"]["services"]}
+        """Weight of each side for HTTP; empty while there is no such service."""
+        try:
+            sides = self.service("v2")["weighted"]["services"]
+        except urllib.error.HTTPError:
+            return {}
+        return {side["name"]: side["weight"] for side in sides}
 
 
 def binary() -> str:
@@ -78,6 +83,8 @@ def running(folder: Path, file: Path) -> Iterator[Traefik]:
         running = Traefik(f"http://127.0.0.1:{http}", f"127.0.0.1:{grpc}", f"http://127.0.0.1:{api}")
         until(lambda: process.poll() is not None or answers(f"{running.api}/ping"))
         assert process.poll() is None, log.read_text()
+        # It answers before it has read its file: 404 to everything.
+        until(lambda: process.poll() is not None or answers(f"{running.api}/api/http/services/v2@file"))
         yield running
     finally:
         process.terminate()

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support import canaries
+from tests.support import canaries, serve_repository
 from tests.support.canaries import Stage
+from triton_repo_builder.base import files
 from triton_repo_builder.ship.canary.state import StateFiles
 
 
@@ -23,4 +24,7 @@ def stage(_stage: Stage) -> Iterator[Stage]:
     _stage.behaviour.write_text(canaries.GOOD)
     yield _stage
     StateFiles(routes=_stage.file).forget()
-    _stage.file.write_text(_stage.exported)
+    if _stage.file.read_text() != _stage.exported:
+        # Not write_text: Traefik would read the empty file in between, and answer 404.
+        files.write(_stage.file, _stage.exported.encode())
+    serve_repository.until(lambda: _stage.traefik.weights() == {"stable": 100})

@@ -130,22 +130,22 @@ def abort(file: Path, proxy_url: str | None) -> State | None:
     """All traffic to the stable server now; None if there was no state. Raises ``TrbError``."""
     files = StateFiles(routes=file)
     try:
-        known = files.load()
+        stored = files.load()
     except TrbError:  # damaged: the routes file alone says enough
-        known = None
-    if known is not None and known.result == state.RUNNING:
+        stored = None
+    if stored is not None and stored.result == state.RUNNING:
         return _command(file, proxy_url, state.ABORT)
     with _alone(files):
         current = traefik.read(file)
-        if not current.canary and known is None:
+        if not current.canary and stored is None:
             raise _none(files)
-        url = proxy_url or (known.traefik if known else "")
+        url = proxy_url or (stored.traefik if stored else "")
         _write(file, url, split(current, 0))
         files.forget()
-    return replace(known, weight=0, result=state.ABORTED, reason="trb canary abort") if known else None
+    return replace(stored, weight=0, result=state.ABORTED, reason="trb canary abort") if stored else None
 
 
-def _command(file: Path, proxy_url: str | None, what: str) -> State:
+def _command(file: Path, proxy_url: str | None, command: str) -> State:
     """Ask the process that runs the canary; without one do it here."""
     files = StateFiles(routes=file)
     current = files.load()
@@ -153,20 +153,20 @@ def _command(file: Path, proxy_url: str | None, what: str) -> State:
         raise _none(files, current)
     with files.locked() as alone:
         if alone:
-            weight, result = (ALL, state.PROMOTED) if what == state.PROMOTE else (0, state.ABORTED)
-            known = traefik.read(file)
-            if weight and not known.canary:
+            weight, result = (ALL, state.PROMOTED) if command == state.PROMOTE else (0, state.ABORTED)
+            stored = traefik.read(file)
+            if weight and not stored.canary:
                 raise TrbError(
                     Code.USAGE,
                     "has no canary yet: no step has begun",
                     where=str(file),
                     remedy="run trb canary start again",
                 )
-            _write(file, proxy_url or current.traefik, split(known, weight))
-            current = replace(current, weight=weight, result=result, reason=f"trb canary {what}")
+            _write(file, proxy_url or current.traefik, split(stored, weight))
+            current = replace(current, weight=weight, result=result, reason=f"trb canary {command}")
             files.save(current)
             return current
-    files.request(what)
+    files.request(command)
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         time.sleep(TICK)
@@ -211,10 +211,10 @@ def finish(deployment: Deployment, places: Places) -> None:
         files.forget()
 
 
-def _write(file: Path, url: str, wanted: Routes) -> None:
+def _write(file: Path, url: str, target: Routes) -> None:
     proxy = Traefik(url, file)
     proxy.check()
-    proxy.write(wanted)
+    proxy.write(target)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.run.client import RequestFailed
 from triton_repo_builder.ship.canary import judge, state
-from triton_repo_builder.ship.canary.golden import Asked
+from triton_repo_builder.ship.canary.golden import GoldenResults
 from triton_repo_builder.ship.canary.judge import Verdict
 from triton_repo_builder.ship.canary.sample import Reading, Side, Traffic
 from triton_repo_builder.ship.canary.state import State
@@ -30,7 +30,7 @@ BATCH = 50
 
 
 class World(Protocol):
-    """What a canary sees and does."""
+    """Surroundings of a canary: what it sees and does."""
 
     def now(self) -> float:
         """Seconds of a clock that only goes forward."""
@@ -47,23 +47,23 @@ class World(Protocol):
     def read(self) -> Reading:
         """All metrics. Raises ``RequestFailed``."""
 
-    def traffic(self, before: Reading, after: Reading, own: Asked) -> Traffic:
-        """The traffic between two readings; ``own`` was sent by trb itself meanwhile."""
+    def traffic(self, before: Reading, after: Reading, golden: GoldenResults) -> Traffic:
+        """The traffic between two readings; ``golden`` was sent by trb itself meanwhile."""
 
     def ready(self, side: str) -> bool:
         """Whether a side's server may get traffic."""
 
-    def compare(self) -> Asked:
+    def compare(self) -> GoldenResults:
         """Every golden case once, to both servers."""
 
-    def ask(self, most: int, seconds: float) -> Asked:
+    def ask(self, most: int, seconds: float) -> GoldenResults:
         """Some golden cases, to both servers."""
 
     def save(self, state: State) -> None:
         """Keep the state for the next process. Raises ``TrbError``."""
 
     def asked(self) -> str:
-        """What an operator asked: ``state.PROMOTE``, ``state.ABORT`` or nothing."""
+        """A request of an operator: ``state.PROMOTE``, ``state.ABORT`` or nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,14 +75,14 @@ class Look:
     steps: int
     seconds: float
     traffic: Traffic = field(default_factory=lambda: Traffic(stable=Side(), canary=Side()))
-    asked: Asked = field(default_factory=Asked)
+    golden: GoldenResults = field(default_factory=GoldenResults)
     verdicts: tuple[Verdict, ...] = ()
     note: str = ""
 
     @property
     def requests(self) -> int:
         """Requests that the canary answered in this step."""
-        return self.traffic.canary.sample.requests + self.asked.requests
+        return self.traffic.canary.sample.requests + self.golden.requests
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for the state and ``--json``."""
@@ -90,7 +90,7 @@ class Look:
         return {
             "percent": self.percent,
             "seconds": round(self.seconds, 3),
-            "golden_requests": self.asked.requests,
+            "golden_requests": self.golden.requests,
             **{
                 name: {
                     "requests": sample.requests,
@@ -148,15 +148,15 @@ class Engine:
     def _before_traffic(self) -> Look:
         """Golden cases alone: what they show costs no user anything."""
         warm = self._world.compare()  # a first request may compile or allocate
-        asked = self._world.compare()
-        asked = replace(asked, answers=warm.answers.plus(asked.answers))
-        verdicts = self._verdicts(Traffic(stable=Side(), canary=Side()), asked, whole=True, final=True)
+        golden = self._world.compare()
+        golden = replace(golden, answers=warm.answers.plus(golden.answers))
+        verdicts = self._verdicts(Traffic(stable=Side(), canary=Side()), golden, whole=True, final=True)
         look = Look(
             percent=0,
             step=0,
             steps=len(self._spec.steps),
             seconds=self._world.now() - self._began,
-            asked=asked,
+            golden=golden,
             verdicts=verdicts,
         )
         self._tell(look)
@@ -169,7 +169,7 @@ class Engine:
         world.save(current)
         world.split(percent)
         self._begin()
-        before, asked, whole = self._read_patiently(), Asked(), False
+        before, golden, whole = self._read_patiently(), GoldenResults(), False
         seen = self._began
         look = Look(percent=percent, step=number, steps=len(spec.steps), seconds=0.0)
         while True:
@@ -189,25 +189,25 @@ class Engine:
                 seen, note = world.now(), ""
             else:
                 note = "the canary is not ready"
-            traffic = world.traffic(before, after, asked)
+            traffic = world.traffic(before, after, golden)
             if percent == ALL:
                 traffic = replace(traffic, stable=current.baseline or Side())
             late = seconds >= spec.timeout
-            enough = traffic.canary.sample.requests + asked.requests >= spec.requests
+            enough = traffic.canary.sample.requests + golden.requests >= spec.requests
             if seconds >= spec.hold and not enough and not late and not note:
-                missing = spec.requests - traffic.canary.sample.requests - asked.requests
-                asked = asked.plus(world.ask(min(BATCH, missing), TICK))
+                missing = spec.requests - traffic.canary.sample.requests - golden.requests
+                golden = golden.plus(world.ask(min(BATCH, missing), TICK))
                 note = "too little traffic: golden cases make up for it"
-                enough = traffic.canary.sample.requests + asked.requests >= spec.requests
+                enough = traffic.canary.sample.requests + golden.requests >= spec.requests
             final = late or (enough and seconds >= spec.hold)
             if final and not whole and world.ready(CANARY):
-                asked, whole = self._compare_whole(asked), True
+                golden, whole = self._compare_whole(golden), True
             look = replace(
                 look,
                 seconds=world.now() - self._began,
                 traffic=traffic,
-                asked=asked,
-                verdicts=self._verdicts(traffic, asked, final=final, whole=whole),
+                golden=golden,
+                verdicts=self._verdicts(traffic, golden, final=final, whole=whole),
                 note=note,
             )
             self._notice(look)
@@ -231,14 +231,14 @@ class Engine:
         world.save(current)
         return current
 
-    def _compare_whole(self, asked: Asked) -> Asked:
+    def _compare_whole(self, golden: GoldenResults) -> GoldenResults:
         """One comparison of all golden cases ends each step: answers may depend on the load."""
-        again = self._world.compare()
+        results = self._world.compare()
         # Their times are those of single requests beside the traffic, and count among the golden ones only if
         # such were needed anyway; their answers and failures count in any case.
-        if asked.requests:
-            return asked.plus(again)
-        return replace(asked, answers=again.answers)
+        if golden.requests:
+            return golden.plus(results)
+        return replace(golden, answers=results.answers)
 
     def _read_patiently(self) -> Reading:
         """The reading that a step begins with."""
@@ -251,12 +251,14 @@ class Engine:
                     raise
                 self._world.wait(TICK)
 
-    def _verdicts(self, traffic: Traffic, asked: Asked, *, final: bool, whole: bool) -> tuple[Verdict, ...]:
+    def _verdicts(
+        self, traffic: Traffic, golden: GoldenResults, *, final: bool, whole: bool
+    ) -> tuple[Verdict, ...]:
         return judge.all_rules(
             self._rules,
             traffic=(traffic.stable, traffic.canary),
-            golden=(Side(sample=asked.stable), Side(sample=asked.canary)),
-            compared=asked.answers,
+            golden=(Side(sample=golden.stable), Side(sample=golden.canary)),
+            compared=golden.answers,
             shadow=traffic.shadow,
             final=final,
             whole=whole,

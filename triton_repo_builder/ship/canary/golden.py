@@ -39,8 +39,8 @@ class GoldenRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What both servers said to golden cases so far."""
+class GoldenResults:
+    """Results of golden cases at both servers so far."""
 
     stable: Sample = field(default_factory=Sample)
     canary: Sample = field(default_factory=Sample)
@@ -48,9 +48,9 @@ class Asked:
     requests: int = 0
     """Requests that each server got."""
 
-    def plus(self, other: Asked) -> Asked:
+    def plus(self, other: GoldenResults) -> GoldenResults:
         """Both together."""
-        return Asked(
+        return GoldenResults(
             stable=self.stable.plus(other.stable),
             canary=self.canary.plus(other.canary),
             answers=self.answers.plus(other.answers),
@@ -67,14 +67,14 @@ class Golden:
         self._next = itertools.cycle(range(len(self.requests)))
         self._turn = itertools.cycle((STABLE, CANARY))
 
-    def round(self) -> Asked:
+    def round(self) -> GoldenResults:
         """Every case once."""
         return self.some(len(self.requests))
 
-    def some(self, most: int, seconds: float = float("inf")) -> Asked:
+    def some(self, most: int, seconds: float = float("inf")) -> GoldenResults:
         """The next cases, at most so many, and none that begins after so many seconds."""
         if not self.requests:
-            return Asked()
+            return GoldenResults()
         until = time.monotonic() + seconds
         times: Mapping[str, list[float]] = {STABLE: [], CANARY: []}
         failed = {STABLE: 0, CANARY: 0}
@@ -99,7 +99,7 @@ class Golden:
             elif STABLE in results:
                 example = f"case {request.case} of {request.endpoint.name} fails: {problem:.200}"
                 answers = answers.plus(Answers(compared=1, different=1, example=example))
-        return Asked(
+        return GoldenResults(
             stable=sample.of(times[STABLE], failed[STABLE]),
             canary=sample.of(times[CANARY], failed[CANARY]),
             answers=answers,

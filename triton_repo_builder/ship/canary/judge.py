@@ -35,7 +35,7 @@ class Verdict:
     value: float | None = None
     """The number that the limit is for."""
     requests: int = 0
-    """Of the canary: requests, texts or compared answers."""
+    """Requests, texts or compared answers of the canary."""
     detail: str = ""
 
     @property
@@ -92,16 +92,18 @@ def latency(rule: Rule, source: str, stable: Side, canary: Side) -> Verdict:
 
 def labels(rule: Rule, source: str, stable: Side, canary: Side) -> Verdict:
     """The largest population stability index among the distributions that both sides have."""
-    both = [
+    indices = [
         _index(key, stable.counts[key], canary.counts[key], stable.texts[key], canary.texts[key], rule.limit)
         for key in stable.counts.keys() & canary.counts.keys()
     ]
     compared = sorted(
-        (each for each in both if each.psi is not None),
+        (each for each in indices if each.psi is not None),
         key=lambda each: (each.verdict == drift.DRIFTED_WORD, each.verdict != drift.FEW_TEXTS, each.psi or 0),
     )
     if not compared:
-        detail = "" if both else "no model counts texts or answers (built with --metrics off, or not by trb)"
+        detail = (
+            "" if indices else "no model counts texts or answers (built with --metrics off, or not by trb)"
+        )
         return Verdict(rule=rule, source=source, state=NONE, detail=detail)
     worst = compared[-1]
     few = worst.verdict in (drift.FEW_TEXTS, drift.SMALL_REFERENCE)
@@ -190,14 +192,14 @@ def _of_rule(
     final: bool,
     whole: bool,
 ) -> Iterator[Verdict]:
-    asked = bool(golden[1].sample.requests)
+    has_golden = bool(golden[1].sample.requests)
     if rule.name == FAILURES:
         yield failures(rule, TRAFFIC, *traffic, final=final)
-        if asked:
+        if has_golden:
             yield failures(rule, GOLDEN, *golden, final=final)
     elif rule.name == P99:
         yield latency(rule, TRAFFIC, *traffic)
-        if asked:
+        if has_golden:
             yield latency(rule, GOLDEN, *golden)
     elif rule.name == LABELS:
         yield labels(rule, TRAFFIC, *traffic)

@@ -74,10 +74,10 @@ def _address(url: str) -> set[tuple[str, int]]:
     parts = urlsplit(url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     try:
-        found = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)
+        resolved = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)
     except OSError:
         return set()
-    hosts = {str(each[4][0]) for each in found}
+    hosts = {str(each[4][0]) for each in resolved}
     # Names of this machine are one.
     return {
         ("127.0.0.1" if host in ("::1", "0.0.0.0") or host.startswith("127.") else host, port)
@@ -156,9 +156,9 @@ def _breaks(stable: Endpoint, canary: Endpoint) -> str:
         other = inputs.get(tensor.name)
         if other is None or other.datatype != tensor.datatype:
             return f"takes no {tensor.datatype} {tensor.name}"
-    known = {tensor.name for tensor in stable.inputs}
+    stable_inputs = {tensor.name for tensor in stable.inputs}
     for tensor in canary.needed:
-        if tensor.name not in known:
+        if tensor.name not in stable_inputs:
             return f"needs {tensor.name} too"
     for tensor in stable.outputs:
         other = outputs.get(tensor.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,10 +17,13 @@ from triton_repo_builder.ship.targets.routes import BUCKETS, CANARY, STABLE
 REQUESTS = "traefik_service_requests_total"
 SECONDS = "traefik_service_request_duration_seconds_bucket"
 FAILURES = "nv_inference_request_failure"
-GONE = "499"
-"""Traefik's status of a request whose client went away."""
+GONE = ("499", "1")
+"""Statuses of requests whose client went away, HTTP's and gRPC's."""
 UNSERVED = ("502", "503", "504")
 """Statuses that Traefik gives without a server."""
+ANSWERED = {"": ("200",), "-grpc": ("0", "2", "200")}
+"""Statuses of answers, by the ending of the service's name. Traefik 3.7 looks for gRPC's status before the
+answer, which has it at its end. So it counts answers as 2 (unknown), and failures without one by their own."""
 COUNTED_TWICE = 2
 """How often tritonserver counts a failed request of an ensemble (24.10 to 26.06)."""
 Key = tuple[str, str]
@@ -170,17 +173,17 @@ def between(
     after: Reading,
     *,
     endpoints: Mapping[str, bool],
-    own_failures: Mapping[str, int] | None = None,
+    direct_failures: Mapping[str, int] | None = None,
 ) -> Traffic:
     """The traffic between two readings.
 
-    ``endpoints``: names, each with whether it is an ensemble. ``own_failures``: failures of requests that
+    ``endpoints``: names, each with whether it is an ensemble. ``direct_failures``: failures of requests that
     were sent to a server without Traefik, by side.
     """
-    sent = own_failures or {}
+    direct = direct_failures or {}
     sides = {
         side: Side(
-            sample=_sample(before, after, side, endpoints, sent.get(side, 0)),
+            sample=_sample(before, after, side, endpoints, direct.get(side, 0)),
             **_distributions(before.page(side), after.page(side)),
         )
         for side in (STABLE, CANARY)
@@ -188,33 +191,33 @@ def between(
     return Traffic(stable=sides[STABLE], canary=sides[CANARY], shadow=_shadow(before, after, endpoints))
 
 
-def _sample(before: Reading, after: Reading, side: str, endpoints: Mapping[str, bool], own: int) -> Sample:
-    services = (f"{side}@file", f"{side}-grpc@file")
-    codes = _grown(before.traefik, after.traefik, "code", REQUESTS, services)
-    refused = sum(count for code, count in codes.items() if code >= "400" and code not in (GONE, *UNSERVED))
-    # gRPC has status 200 whatever happens, and the server counts most failures; HTTP's are in both.
-    counted = max(0.0, _failures(before.page(side), after.page(side), endpoints) - own)
-    unserved = sum(codes.get(code, 0.0) for code in UNSERVED)
-    requests = sum(codes.values()) - codes.get(GONE, 0.0)
-    return Sample(
-        requests=round(requests),
-        failures=min(round(requests), round(max(refused, counted) + unserved)),
-        buckets=_grown(before.traefik, after.traefik, "le", SECONDS, services, code="200"),
-    )
+def _sample(
+    before: Reading, after: Reading, side: str, endpoints: Mapping[str, bool], direct_failures: int
+) -> Sample:
+    requests = refused = unserved = 0.0
+    buckets: dict[str, float] = {}
+    for kind, answered in ANSWERED.items():
+        service = f"{side}{kind}@file"
+        for code, count in _grown(before.traefik, after.traefik, "code", REQUESTS, service).items():
+            if code in GONE:
+                continue
+            requests += count
+            unserved += count if code in UNSERVED else 0
+            refused += count if code not in (*answered, *UNSERVED) else 0
+        for code in answered:
+            grown = _grown(before.traefik, after.traefik, "le", SECONDS, service, code=code)
+            for bound, count in grown.items():
+                buckets[bound] = buckets.get(bound, 0.0) + count
+    # A failure over gRPC may be counted as unknown, too; the server counts most failures of both protocols.
+    counted = max(0.0, _failures(before.page(side), after.page(side), endpoints) - direct_failures)
+    failures = min(round(requests), round(max(refused, counted) + unserved))
+    return Sample(requests=round(requests), failures=failures, buckets=buckets)
 
 
-def _grown(
-    before: Page, after: Page, label: str, name: str, services: Sequence[str], **labels: str
-) -> dict[str, float]:
-    """Growth of POST requests' counters of these services, by a label. Health checks are GET."""
-    sums: dict[str, float] = {}
-    for service in services:
-        old, new = (
-            page.by(label, name, service=service, method="POST", **labels) for page in (before, after)
-        )
-        for key, value in exposition.growth(old, new).items():
-            sums[key] = sums.get(key, 0.0) + value
-    return sums
+def _grown(before: Page, after: Page, label: str, name: str, service: str, **labels: str) -> dict[str, float]:
+    """Growth of a service's counters of POST requests, by a label. Health checks are GET."""
+    old, new = (page.by(label, name, service=service, method="POST", **labels) for page in (before, after))
+    return exposition.growth(old, new)
 
 
 def _failures(before: Page, after: Page, endpoints: Mapping[str, bool]) -> float:

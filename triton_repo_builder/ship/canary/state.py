@@ -18,7 +18,7 @@ from triton_repo_builder.ship.canary.sample import Side, side_of_json
 SCHEMA = 1
 RUNNING, PROMOTED, BACK, ABORTED = "running", "promoted", "taken back", "aborted"
 PROMOTE, ABORT = "promote", "abort"
-"""What an operator may ask of a canary that another process runs."""
+"""Requests of an operator to a canary that another process runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class State:
     """Everything that a canary needs to go on."""
 
     name: str
-    """Of the deployment."""
+    """Name of the deployment."""
     deploy: str
     """Path of deploy.toml."""
     stable: str
@@ -124,18 +124,18 @@ class StateFiles:
             with contextlib.suppress(FileNotFoundError):
                 path.unlink()
 
-    def request(self, what: str) -> None:
+    def request(self, command: str) -> None:
         """Ask the process that runs the canary for PROMOTE or ABORT."""
-        files.write(self.ask, what.encode())
+        files.write(self.ask, command.encode())
 
     def asked(self) -> str:
-        """What an operator asked, once; empty if nothing."""
+        """The request of an operator, once; empty if there is none."""
         try:
-            what = files.read_text(self.ask, limit=100).strip()
+            command = files.read_text(self.ask, limit=100).strip()
             self.ask.unlink()
         except OSError:
             return ""
-        return what if what in (PROMOTE, ABORT) else ""
+        return command if command in (PROMOTE, ABORT) else ""
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[bool]:

@@ -75,16 +75,16 @@ class Traefik:
         """The file. Raises ``TrbError`` NOT_FOUND, OUTPUT_FOREIGN, EDITED_FILE."""
         return read(self.file)
 
-    def write(self, wanted: Routes) -> None:
+    def write(self, target: Routes) -> None:
         """Replace the file, and wait until Traefik follows it.
 
         Raises ``TrbError``: TIMED_OUT, and then the file is as it was before.
         """
         before = self.file.read_bytes() if self.file.exists() else None
-        content = routes.text(wanted).encode()
+        content = routes.text(target).encode()
         if content != before:
             files.write(self.file, content)
-        problem = self._follow(wanted)
+        problem = self._follow(target)
         if not problem:
             return
         if before is not None and content != before:
@@ -97,32 +97,32 @@ class Traefik:
             "alone), and what does its log say?",
         )
 
-    def _follow(self, wanted: Routes) -> str:
+    def _follow(self, target: Routes) -> str:
         """Empty once the API shows these weights; else why not."""
         deadline = time.monotonic() + self._patience
         while True:
-            problem = self.differs(wanted)
+            problem = self.differs(target)
             if not problem or time.monotonic() > deadline:
                 return problem
             self._sleep(TICK)
 
-    def differs(self, wanted: Routes) -> str:
+    def differs(self, target: Routes) -> str:
         """How Traefik's own state differs from these routes; empty if it does not."""
-        kinds = [kind for kind, used in (("", wanted.http), ("-grpc", wanted.grpc)) if used]
+        kinds = [kind for kind, used in (("", target.http), ("-grpc", target.grpc)) if used]
         for kind in kinds:
-            expected = {f"{STABLE}{kind}": ALL - wanted.weight}
-            if wanted.canary:
-                expected[f"{CANARY}{kind}"] = wanted.weight
+            expected = {f"{STABLE}{kind}": ALL - target.weight}
+            if target.canary:
+                expected[f"{CANARY}{kind}"] = target.weight
             try:
                 weights, status = self._weights(f"{SPLIT}{kind}")
-                urls = self._urls(f"{CANARY}{kind}") if wanted.canary else []
+                urls = self._urls(f"{CANARY}{kind}") if target.canary else []
             except RequestFailed as error:
                 return str(error)
             if status != "enabled":
                 return f"its service {SPLIT}{kind}@file is {status or 'not there'}"
             if weights != expected:
                 return f"it sends {_shown(weights)}, not {_shown(expected)}"
-            wanted_urls = [each.grpc if kind else each.http for each in wanted.canary]
+            wanted_urls = [each.grpc if kind else each.http for each in target.canary]
             if urls != wanted_urls:
                 return f"its {CANARY}{kind} service has {', '.join(urls)}"
         return ""

@@ -10,7 +10,7 @@ from triton_repo_builder.run.client import HttpClient, NoAnswer, Urls, statistic
 from triton_repo_builder.run.observe import exposition
 from triton_repo_builder.run.observe.exposition import Page
 from triton_repo_builder.ship.canary import sample
-from triton_repo_builder.ship.canary.golden import Asked, Golden
+from triton_repo_builder.ship.canary.golden import Golden, GoldenResults
 from triton_repo_builder.ship.canary.sample import Reading, Traffic
 from triton_repo_builder.ship.canary.state import State, StateFiles
 from triton_repo_builder.ship.canary.traefik import Traefik
@@ -31,7 +31,7 @@ class Servers:
 
 
 class LiveWorld:
-    """What really runs; ``engine.World`` says what each method does."""
+    """The servers and Traefik that run; ``engine.World`` says what each method does."""
 
     def __init__(
         self,
@@ -70,9 +70,9 @@ class LiveWorld:
             gateway=metrics(f"{self._servers.gateway}/metrics") if self._servers.gateway else Page(),
         )
 
-    def traffic(self, before: Reading, after: Reading, own: Asked) -> Traffic:
-        failures = {STABLE: own.stable.failures, CANARY: own.canary.failures}
-        return sample.between(before, after, endpoints=self._endpoints, own_failures=failures)
+    def traffic(self, before: Reading, after: Reading, golden: GoldenResults) -> Traffic:
+        failures = {STABLE: golden.stable.failures, CANARY: golden.canary.failures}
+        return sample.between(before, after, endpoints=self._endpoints, direct_failures=failures)
 
     def ready(self, side: str) -> bool:
         try:
@@ -80,10 +80,10 @@ class LiveWorld:
         except NoAnswer:
             return False
 
-    def compare(self) -> Asked:
+    def compare(self) -> GoldenResults:
         return self._golden.round()
 
-    def ask(self, most: int, seconds: float) -> Asked:
+    def ask(self, most: int, seconds: float) -> GoldenResults:
         return self._golden.some(most, seconds)
 
     def save(self, state: State) -> None:

@@ -119,7 +119,7 @@ def text(routes: Routes) -> str:
     sides = {STABLE: routes.stable, CANARY: routes.canary}
     present = {name: backends for name, backends in sides.items() if backends}
     weights = {STABLE: ALL - routes.weight, CANARY: routes.weight}
-    kinds = [kind for kind, wanted in (("", routes.http), ("-grpc", routes.grpc)) if wanted]
+    kinds = [kind for kind, used in (("", routes.http), ("-grpc", routes.grpc)) if used]
     return templates.render(
         TEMPLATE,
         document=json.dumps(asdict(routes), sort_keys=True),
@@ -205,8 +205,8 @@ def _gateway(routes: Routes) -> dict[str, Any]:
 
 def read(content: str, where: str) -> Routes:
     """The routes that a file states. Raises ``TrbError`` OUTPUT_FOREIGN, EDITED_FILE."""
-    found = _DOCUMENT.search(content)
-    if found is None:
+    match = _DOCUMENT.search(content)
+    if match is None:
         raise TrbError(
             Code.OUTPUT_FOREIGN,
             "is not a routes file of trb",
@@ -214,7 +214,7 @@ def read(content: str, where: str) -> Routes:
             remedy="name the routes.yml of trb export compose, or a file that is not there yet",
         )
     try:
-        routes = _routes(load_json(found[1]))
+        routes = _routes(load_json(match[1]))
         same = text(routes) == content
     except (*DAMAGED, TrbError, KeyError, TypeError, ValueError):
         same = False

@@ -11,7 +11,7 @@ from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.run.client import NoAnswer
 from triton_repo_builder.ship.canary import sample, state
 from triton_repo_builder.ship.canary.engine import BLIND, Engine, Look
-from triton_repo_builder.ship.canary.golden import Asked
+from triton_repo_builder.ship.canary.golden import GoldenResults
 from triton_repo_builder.ship.canary.sample import Answers, Reading, Sample, Side, Traffic
 from triton_repo_builder.ship.canary.state import State
 from triton_repo_builder.ship.targets import canary_rules
@@ -69,7 +69,7 @@ class Scripted:
             raise NoAnswer("no answer: gone")
         return Reading()
 
-    def traffic(self, before: Reading, after: Reading, own: Asked) -> Traffic:
+    def traffic(self, before: Reading, after: Reading, own: GoldenResults) -> Traffic:
         seen = self.rate * (self.time - self._split_at)
         share = self.weight / 100
         return Traffic(
@@ -84,17 +84,17 @@ class Scripted:
     def ready(self, side: str) -> bool:
         return not self.down(side, self.time)
 
-    def compare(self) -> Asked:
+    def compare(self) -> GoldenResults:
         return self._golden(CASES if self.golden else 0)
 
-    def ask(self, most: int, seconds: float) -> Asked:
+    def ask(self, most: int, seconds: float) -> GoldenResults:
         self.time += seconds
         number = most if self.golden else 0
         self.asked_for += number
         return self._golden(number)
 
-    def _golden(self, number: int) -> Asked:
-        return Asked(
+    def _golden(self, number: int) -> GoldenResults:
+        return GoldenResults(
             stable=sample.of([0.02] * number, 0),
             canary=sample.of([0.02 * self.slower] * number, 0),
             answers=Answers(compared=number, different=number if self.other else 0, example="case c"),
