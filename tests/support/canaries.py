@@ -30,6 +30,8 @@ GOOD, FAILING, SLOW, OTHER, OTHER_GOLDEN = "good", "failing", "slow", "other", "
 """What the canary does with texts of the load; OTHER_GOLDEN with all texts."""
 OUT_OF_SORTS = "out of sorts"
 SECONDS = 0.1
+BODY = 16 << 20
+"""Bytes of the largest request."""
 MODEL = """
 import json
 import time
@@ -169,22 +171,24 @@ class Stage:
 
 @contextmanager
 def stage(folder: Path) -> Iterator[Stage]:
-    """Two servers and a Traefik that sends everything to the first."""
+    """Two servers of hand-made models, and a Traefik that sends everything to the first."""
+    behaviours = {side: folder / f"{side}-behaviour" for side in ("stable", "canary")}
+    first, second = (repository(folder / side, behaviours[side]) for side in behaviours)
+    with proxied(folder, first, second, ENDPOINT, behaviours["canary"]) as everything:
+        yield everything
+
+
+@contextmanager
+def proxied(
+    folder: Path, first: Path, second: Path, endpoint: str, behaviour: Path = Path()
+) -> Iterator[Stage]:
+    """Servers of two repositories, and a Traefik that sends everything to the first."""
     traefik.binary()
-    behaviours = {}
-    repositories = {}
-    for side in ("stable", "canary"):
-        behaviours[side] = folder / f"{side}-behaviour"
-        repositories[side] = repository(folder / side, behaviours[side])
-    with (
-        serve.start(repositories["stable"], free()) as stable,
-        serve.start(repositories["canary"], free()) as canary,
-    ):
+    with serve.start(first, free()) as stable, serve.start(second, free()) as canary:
         file = folder / "traefik" / "routes.yml"
         file.parent.mkdir()
-        exported = routes.text(
-            routes.Routes(stable=(backend(stable),), body_limit=1 << 20, ready=f"/v2/models/{ENDPOINT}/ready")
-        )
+        ready = f"/v2/models/{endpoint}/ready"
+        exported = routes.text(routes.Routes(stable=(backend(stable),), body_limit=BODY, ready=ready))
         file.write_text(exported)
         with traefik.running(folder, file) as proxy:
             yield Stage(
@@ -193,9 +197,9 @@ def stage(folder: Path) -> Iterator[Stage]:
                 traefik=proxy,
                 file=file,
                 exported=exported,
-                behaviour=behaviours["canary"],
-                canary_repository=repositories["canary"],
-                deploy=deploy(folder, repositories["canary"]),
+                behaviour=behaviour,
+                canary_repository=second,
+                deploy=deploy(folder, second),
             )
 
 

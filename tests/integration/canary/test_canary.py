@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
-from tests.support import canaries
+from tests.support import canaries, gateways, traffic
 from tests.support.canaries import Stage
 from tests.support.cli import ARGV, kind, process
 from tests.support.serve_repository import until
+from tests.support.servers import free
 from triton_repo_builder.base.errors import Code
+from triton_repo_builder.run import serve
+from triton_repo_builder.run.client import Body, HttpClient, NoAnswer
 from triton_repo_builder.ship.canary.state import StateFiles
 from triton_repo_builder.ship.targets import routes
 
@@ -251,3 +257,95 @@ def test_commands_without_a_canary(tmp_path: Path, stage: Stage) -> None:
     back = process(tmp_path, "canary", "abort", "--routes", str(stage.file), "--traefik", stage.traefik.api)
     assert back.returncode == 0, back.stderr
     assert stage.file.read_text() == stage.exported
+
+
+def test_shadow_of_the_gateway_counts(tmp_path: Path, stage: Stage) -> None:
+    """The gateway asks the canary again what the stable server has answered; nothing goes through Traefik."""
+    stage.behaviour.write_text(canaries.OTHER)
+    arguments = ("--shadow", stage.canary.urls.grpc, "--share", "100%")
+    with gateways.running(tmp_path / "gateway", stage.stable.urls.grpc, *arguments) as url:
+        starting = subprocess.Popen(
+            [*ARGV, *stage.arguments(), "--gateway", url, "--json"], stdout=subprocess.PIPE, text=True
+        )
+        try:
+            for text in canaries.texts():
+                if starting.poll() is not None:
+                    break
+                httpx.post(f"{url}/predict", json={"inputs": text}, timeout=30).raise_for_status()
+            told, _ = starting.communicate(timeout=60)
+        finally:
+            if starting.poll() is None:
+                starting.kill()
+    result = json.loads(told)
+    assert (starting.returncode, result["result"]) == (9, "taken back")
+    rules = {(rule["rule"], rule["source"]): rule for rule in result["history"][-1]["rules"]}
+    shadow = rules["answers", "shadow"]
+    assert shadow["value"] == pytest.approx(0.5, abs=0.2)
+    assert shadow["state"] == "broken" or rules["labels", "traffic"]["state"] == "broken"
+
+
+def test_forms_and_large_requests(stage: Stage) -> None:
+    """A form of 5 MB ends a server of 24.10 that it reaches as a form; the proxy's limit comes before that."""
+    client = HttpClient(stage.traefik.http, 60)
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    within = client.send(
+        "POST", f"/v2/models/{canaries.ENDPOINT}/infer", Body(data=b"x" * (5 << 20), headers=form)
+    )
+    assert within.status in (400, 500)
+    assert HttpClient(stage.stable.urls.http).ready()
+    with pytest.raises(NoAnswer):  # Traefik answers 413 and closes while the body is still being sent
+        answer = client.send(
+            "POST", f"/v2/models/{canaries.ENDPOINT}/infer", Body(data=b"x" * (20 << 20), headers=form)
+        )
+        assert answer.status == 413
+        raise NoAnswer("413")
+
+
+@pytest.mark.slow
+def test_a_canary_that_is_killed(tmp_path: Path, stage: Stage) -> None:
+    """Lost are only requests that were under way at it, at most one a client."""
+    behaviour = tmp_path / "behaviour"
+    repository = canaries.repository(tmp_path / "dies", behaviour)
+    deploy = canaries.deploy(tmp_path, repository, requests=1_000_000, hold="1s")
+    with serve.start(repository, free()) as dying, canaries.load(stage.traefik) as load:
+        arguments = stage.arguments(deploy)
+        for option, value in (
+            ("--canary", dying.urls.http),
+            ("--canary-grpc", dying.urls.grpc),
+            ("--canary-metrics", dying.urls.metrics),
+        ):
+            arguments[arguments.index(option) + 1] = value
+        running = subprocess.Popen([*ARGV, *arguments, "--json"], stdout=subprocess.PIPE, text=True)
+        try:
+            until(lambda: running.poll() is not None or "canary" in stage.traefik.weights())
+            answered_after(stage, load)
+            os.kill(dying.pid, signal.SIGKILL)
+            told, _ = running.communicate(timeout=200)
+        finally:
+            if running.poll() is None:
+                running.kill()
+        answered_after(stage, load)
+    result = json.loads(told)
+    assert (running.returncode, result["result"]) == (9, "taken back")
+    assert stage.file.read_text() == stage.exported
+    assert len(load.failures) <= 6, load.failures
+
+
+def test_an_endpoint_that_trb_built(tmp_path: Path) -> None:
+    """Golden cases of the build, the metrics of its models, and traffic of real texts."""
+    repository = gateways.repository(tmp_path / "built", only=("sentiment",))
+    with canaries.proxied(tmp_path, repository, repository, "sentiment") as stage:
+        deploy = canaries.deploy(tmp_path, repository, requests=60)
+        with ThreadPoolExecutor(1) as pool:
+            running = subprocess.Popen(
+                [*ARGV, *stage.arguments(deploy), "--json"], stdout=subprocess.PIPE, text=True
+            )
+            while running.poll() is None:
+                pool.submit(traffic.send, stage.traefik.http, repository, 1.0, clients=2, pause=0.02).result()
+        told, _ = running.communicate(timeout=60)
+    result = json.loads(told)
+    assert (running.returncode, result["result"], result["reason"]) == (0, "promoted", "")
+    for step in result["history"][1:]:
+        rules = {(rule["rule"], rule["source"]): rule for rule in step["rules"]}
+        assert rules["labels", "traffic"]["requests"] > 0
+        assert rules["answers", "golden cases"]["requests"] > 0

@@ -23,7 +23,7 @@ UNSERVED = ("502", "503", "504")
 """Statuses that Traefik gives without a server."""
 ANSWERED = {"": ("200",), "-grpc": ("0", "2", "200")}
 """Statuses of answers, by the ending of the service's name. Traefik 3.7 looks for gRPC's status before the
-answer, which has it at its end. So it counts answers as 2 (unknown), and failures without one by their own."""
+answer, which has it at its end: so answers are 2 (unknown), and failures without an answer have their own."""
 COUNTED_TWICE = 2
 """How often tritonserver counts a failed request of an ensemble (24.10 to 26.06)."""
 Key = tuple[str, str]
