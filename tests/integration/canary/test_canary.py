@@ -218,6 +218,15 @@ def test_routes_files_of_others(tmp_path: Path, stage: Stage) -> None:
         assert stage.file.read_text() == content
 
 
+def test_a_routes_file_that_is_not_there_yet(tmp_path: Path, stage: Stage) -> None:
+    stage.behaviour.write_text(canaries.OTHER_GOLDEN)
+    stage.file.unlink()
+    code, result = start(tmp_path, stage)
+    assert (code, result["result"]) == (9, "taken back")
+    written = routes.read(stage.file.read_text(), "")
+    assert (written.stable, written.canary) == ((canaries.backend(stage.stable),), ())
+
+
 def test_a_traefik_that_reads_another_file(tmp_path: Path, stage: Stage) -> None:
     """The weight is looked up in Traefik itself; the file is put back."""
     other = tmp_path / "routes.yml"
@@ -285,7 +294,7 @@ def test_shadow_of_the_gateway_counts(tmp_path: Path, stage: Stage) -> None:
 
 
 def test_forms_and_large_requests(stage: Stage) -> None:
-    """A form of 5 MB ends a server of 24.10 that it reaches as a form; the proxy's limit comes before that."""
+    """A form of 5 MB ends a server of 24.10 that gets it as a form; the proxy refuses larger bodies."""
     client = HttpClient(stage.traefik.http, 60)
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     within = client.send(

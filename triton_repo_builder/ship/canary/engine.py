@@ -184,7 +184,9 @@ class Engine:
                 self._tell(look)
                 if world.now() - seen < BLIND or not world.ready(STABLE):
                     continue
-                return self._back(current, look, state.BACK, f"no metrics for {BLIND:g} s: {error.message}")
+                silent = f"no metrics for {BLIND:g} s: {error.message}"
+                dead = f"the canary does not answer for {BLIND:g} s"
+                return self._back(current, look, state.BACK, silent if world.ready(CANARY) else dead)
             if world.ready(CANARY):
                 seen, note = world.now(), ""
             else:

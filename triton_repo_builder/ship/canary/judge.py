@@ -17,7 +17,8 @@ from triton_repo_builder.ship.canary.sample import Answers, Key, Side
 from triton_repo_builder.ship.targets.canary_rules import ANSWERS, FAILURES, LABELS, P99, Rule
 
 TRAFFIC, GOLDEN, SHADOW = "traffic", "golden cases", "shadow"
-OK, BROKEN, UNSURE, NONE = "ok", "broken", "too few", "no data"
+OK, BROKEN, CHANCE, UNSURE, NONE = "ok", "broken", "by chance", "too few", "no data"
+"""States of a verdict. CHANCE: above the limit, but equally good servers would often differ so much."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +29,7 @@ class Verdict:
     source: str
     """TRAFFIC, GOLDEN or SHADOW."""
     state: str
-    """OK, BROKEN, UNSURE or NONE."""
+    """OK, BROKEN, CHANCE, UNSURE or NONE."""
     stable: float | None = None
     canary: float | None = None
     """Numbers of the two sides: a share, or seconds."""
@@ -56,7 +57,7 @@ def failures(rule: Rule, source: str, stable: Side, canary: Side, *, final: bool
     return Verdict(
         rule=rule,
         source=source,
-        state=BROKEN if value > rule.limit and (final or beyond) else OK,
+        state=_state(value > rule.limit, final or beyond),
         stable=shares[0],
         canary=shares[1],
         value=value,
@@ -74,20 +75,21 @@ def latency(rule: Rule, source: str, stable: Side, canary: Side) -> Verdict:
     slower, other = canary.sample.above(rule.limit * before), stable.sample.above(before)
     probability = chance.hypergeometric(slower, requests, other, stable.sample.answered)
     value = rule.value(before, now)
-    broken = value > rule.limit and probability < chance.BEYOND
     detail = f"{slower:,} of {requests:,} above {1000 * rule.limit * before:.1f} ms"
-    if value > rule.limit and not broken:
-        detail += ", within chance"
     return Verdict(
         rule=rule,
         source=source,
-        state=BROKEN if broken else OK,
+        state=_state(value > rule.limit, probability < chance.BEYOND),
         stable=before,
         canary=now,
         value=value,
         requests=requests,
         detail=detail,
     )
+
+
+def _state(above: bool, counts: bool) -> str:
+    return OK if not above else BROKEN if counts else CHANCE
 
 
 def labels(rule: Rule, source: str, stable: Side, canary: Side) -> Verdict:
@@ -152,7 +154,7 @@ def answers(rule: Rule, source: str, compared: Answers, *, final: bool) -> Verdi
     return Verdict(
         rule=rule,
         source=source,
-        state=BROKEN if value > rule.limit and (final or beyond) else OK,
+        state=_state(value > rule.limit, final or beyond),
         canary=value,
         value=value,
         requests=compared.compared,
