@@ -59,7 +59,8 @@ def start(deployment: Deployment, places: Places, tell: Tell) -> State:
             server.ready_path(deployment),
         )
         rules = canary_rules.of(deployment.spec.canary.rules)
-        return Engine(deployment.spec.canary, rules, world, tell).run(current)
+        cached = any(model.config.cached for model in deployment.repository.models if model.stated)
+        return Engine(deployment.spec.canary, rules, world, tell, cached=cached).run(current)
 
 
 def _begin(files: StateFiles, proxy: Traefik, deployment: Deployment, places: Places) -> tuple[State, Routes]:

@@ -25,6 +25,9 @@ TICK = 1.0
 """Seconds between two readings."""
 BLIND = 30.0
 """Seconds without metrics, or with a canary that is not ready, after which it is taken back."""
+ALMOST_NONE = 20
+"""Percent of a first step in which the stable server has almost all the load, so that its times may be
+compared with those of the canary under all of it."""
 BATCH = 50
 """Golden cases between two readings at most."""
 
@@ -109,6 +112,7 @@ class Look:
                     "value": verdict.value,
                     "limit": verdict.rule.limit,
                     "requests": verdict.requests,
+                    "quantile": verdict.quantile,
                     "detail": verdict.detail,
                 }
                 for verdict in self.verdicts
@@ -122,8 +126,11 @@ Tell = Callable[[Look], None]
 class Engine:
     """Runs one canary to its end."""
 
-    def __init__(self, spec: CanarySpec, rules: Sequence[Rule], world: World, tell: Tell) -> None:
+    def __init__(
+        self, spec: CanarySpec, rules: Sequence[Rule], world: World, tell: Tell, *, cached: bool = False
+    ) -> None:
         self._spec, self._rules, self._world, self._tell = spec, rules, world, tell
+        self._cached = cached
         self._first_bad: float | None = None
         self._began = 0.0
 
@@ -193,7 +200,7 @@ class Engine:
                 note = "the canary is not ready"
             traffic = world.traffic(before, after, golden)
             if percent == ALL:
-                traffic = replace(traffic, stable=current.baseline or Side())
+                traffic = replace(traffic, stable=self._baseline(current))
             late = seconds >= spec.timeout
             enough = traffic.canary.sample.requests + golden.requests >= spec.requests
             if seconds >= spec.hold and not enough and not late and not note:
@@ -233,6 +240,14 @@ class Engine:
         world.save(current)
         return current
 
+    def _baseline(self, current: State) -> Side:
+        """The stable side of the first step, without its times if it had much less load than the canary has
+        now."""
+        baseline = current.baseline or Side()
+        if self._spec.steps[0] <= ALMOST_NONE:
+            return baseline
+        return replace(baseline, sample=replace(baseline.sample, buckets={}))
+
     def _compare_whole(self, golden: GoldenResults) -> GoldenResults:
         """One comparison of all golden cases ends each step: answers may depend on the load."""
         results = self._world.compare()
@@ -264,6 +279,7 @@ class Engine:
             shadow=traffic.shadow,
             final=final,
             whole=whole,
+            cached=self._cached,
         )
 
     def _broken(self, look: Look) -> str:

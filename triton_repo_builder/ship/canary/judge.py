@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from triton_repo_builder.run.observe import drift
 from triton_repo_builder.ship.canary import chance
 from triton_repo_builder.ship.canary.sample import Answers, Key, Side
-from triton_repo_builder.ship.targets.canary_rules import ANSWERS, FAILURES, LABELS, P99, Rule
+from triton_repo_builder.ship.targets.canary_rules import ANSWERS, FAILURES, LABELS, P99, QUANTILE, Rule
 
+MEDIAN = 0.5
 TRAFFIC, GOLDEN, SHADOW = "traffic", "golden cases", "shadow"
 OK, BROKEN, CHANCE, UNSURE, NONE = "ok", "broken", "by chance", "too few", "no data"
 """States of a verdict. CHANCE: above the limit, but equally good servers would often differ so much."""
@@ -38,6 +39,8 @@ class Verdict:
     requests: int = 0
     """Requests, texts or compared answers of the canary."""
     detail: str = ""
+    quantile: float | None = None
+    """Quantile of the latency that was judged: 0.99 or 0.5."""
 
     @property
     def broken(self) -> bool:
@@ -66,16 +69,25 @@ def failures(rule: Rule, source: str, stable: Side, canary: Side, *, final: bool
     )
 
 
-def latency(rule: Rule, source: str, stable: Side, canary: Side) -> Verdict:
-    """The 99th percentile."""
-    before, now = stable.sample.p99, canary.sample.p99
+def latency(
+    rule: Rule, source: str, stable: Side, canary: Side, *, quantiles: Sequence[float] = (QUANTILE, MEDIAN)
+) -> Verdict:
+    """The 99th percentile, and by the same limit the median: on a busy machine a p99 is mostly noise.
+
+    The verdict is that of the first quantile which breaks the rule, else of the p99.
+    """
+    verdicts = [_quantile(rule, source, stable, canary, share) for share in quantiles]
+    return next((verdict for verdict in verdicts if verdict.broken), verdicts[0])
+
+
+def _quantile(rule: Rule, source: str, stable: Side, canary: Side, share: float) -> Verdict:
+    before, now = stable.sample.quantile(share), canary.sample.quantile(share)
     requests = canary.sample.answered
     if not before or now is None:
         return Verdict(rule=rule, source=source, state=NONE, stable=before, canary=now, requests=requests)
     slower, other = canary.sample.above(rule.limit * before), stable.sample.above(before)
     probability = chance.hypergeometric(slower, requests, other, stable.sample.answered)
     value = rule.value(before, now)
-    detail = f"{slower:,} of {requests:,} above {1000 * rule.limit * before:.1f} ms"
     return Verdict(
         rule=rule,
         source=source,
@@ -84,7 +96,8 @@ def latency(rule: Rule, source: str, stable: Side, canary: Side) -> Verdict:
         canary=now,
         value=value,
         requests=requests,
-        detail=detail,
+        detail=f"{slower:,} of {requests:,} above {1000 * rule.limit * before:.1f} ms",
+        quantile=share,
     )
 
 
@@ -172,15 +185,18 @@ def all_rules(
     shadow: Answers | None,
     final: bool,
     whole: bool,
+    cached: bool,
 ) -> tuple[Verdict, ...]:
     """Every rule on each source that it has. Pairs: stable, canary.
 
-    ``final``: the step ends. ``whole``: every golden case was compared at least once.
+    ``final``: the step ends. ``whole``: every golden case was compared at least once. ``cached``: the servers
+    have response caches, of which the stable one's is fuller, so that medians say nothing.
     """
+    quantiles = (QUANTILE,) if cached else (QUANTILE, MEDIAN)
     return tuple(
         verdict
         for rule in rules
-        for verdict in _of_rule(rule, traffic, golden, compared, shadow, final=final, whole=whole)
+        for verdict in _of_rule(rule, traffic, golden, compared, shadow, quantiles, final=final, whole=whole)
     )
 
 
@@ -190,6 +206,7 @@ def _of_rule(
     golden: tuple[Side, Side],
     compared: Answers,
     shadow: Answers | None,
+    quantiles: Sequence[float],
     *,
     final: bool,
     whole: bool,
@@ -200,9 +217,9 @@ def _of_rule(
         if has_golden:
             yield failures(rule, GOLDEN, *golden, final=final)
     elif rule.name == P99:
-        yield latency(rule, TRAFFIC, *traffic)
+        yield latency(rule, TRAFFIC, *traffic, quantiles=quantiles)
         if has_golden:
-            yield latency(rule, GOLDEN, *golden)
+            yield latency(rule, GOLDEN, *golden, quantiles=quantiles)
     elif rule.name == LABELS:
         yield labels(rule, TRAFFIC, *traffic)
     elif rule.name == ANSWERS:
@@ -215,9 +232,10 @@ def words(verdict: Verdict) -> str:
     """Both numbers and the limit."""
     rule = verdict.rule
     if rule.name == P99 and verdict.stable is not None and verdict.canary is not None:
+        name = "median" if verdict.quantile == MEDIAN else rule.name
         times = "∞" if verdict.value is None or math.isinf(verdict.value) else f"{verdict.value:.2f}"
         return (
-            f"p99 {1000 * verdict.canary:.1f} ms, {times} times the stable version's "
+            f"{name} {1000 * verdict.canary:.1f} ms, {times} times the stable version's "
             f"{1000 * verdict.stable:.1f} ms (limit {rule.limit:g}; {verdict.detail})"
         )
     if rule.name == FAILURES and verdict.stable is not None and verdict.canary is not None:

@@ -47,7 +47,11 @@ class Sample:
     @property
     def p99(self) -> float | None:
         """Seconds; None without answers."""
-        return exposition.quantile(QUANTILE, self.buckets)
+        return self.quantile(QUANTILE)
+
+    def quantile(self, share: float) -> float | None:
+        """Seconds that this share of the answers did not exceed; None without answers."""
+        return exposition.quantile(share, self.buckets)
 
     @property
     def answered(self) -> int:

@@ -266,6 +266,17 @@ def test_going_back_that_fails_is_said_with_its_reason() -> None:
     assert world.saved[-1].result == state.RUNNING
 
 
+def test_times_under_all_the_load_are_compared_with_those_under_almost_all() -> None:
+    """After a first step of half the load, the last one is judged by failures and golden cases."""
+    result, _ = run(Scripted(), replace(SPEC, steps=(50, 100)))
+    rules = {(rule["rule"], rule["source"]): rule for rule in result.history[-1]["rules"]}
+    assert rules["p99", "traffic"]["state"] == "no data"
+    assert rules["failures", "traffic"]["state"] == "ok"
+    result, _ = run(Scripted())
+    rules = {(rule["rule"], rule["source"]): rule for rule in result.history[-1]["rules"]}
+    assert rules["p99", "traffic"]["state"] == "ok"
+
+
 def test_one_step_only() -> None:
     world = Scripted()
     result, _ = run(world, replace(SPEC, steps=(100,)))

@@ -99,6 +99,23 @@ def test_one_slow_request_is_chance() -> None:
     assert verdict.state == judge.CHANCE
 
 
+def test_noise_hides_a_p99_but_no_median() -> None:
+    """Slower by half on a machine whose noise makes every p99 the same."""
+    chance = random.Random(7)
+
+    def noisy(times: float, number: int) -> list[float]:
+        return [0.4 if chance.random() < 0.05 else times for _ in range(number)]
+
+    stable, canary = timed(noisy(0.1, 180)), timed(noisy(0.15, 40))
+    verdict = judge.latency(RULES["p99"], judge.TRAFFIC, stable, canary)
+    assert verdict.broken
+    assert judge.words(verdict).startswith("median 1")
+    # A response cache fills with the traffic: the canary's is emptier, and the median says nothing.
+    assert not judge.latency(RULES["p99"], judge.TRAFFIC, stable, canary, quantiles=(0.99,)).broken
+    equal = timed(noisy(0.1, 40))
+    assert not judge.latency(RULES["p99"], judge.TRAFFIC, stable, equal).broken
+
+
 def test_labels() -> None:
     rule = RULES["labels"]
     same = judge.labels(rule, judge.TRAFFIC, labelled({"a": 900, "b": 900}), labelled({"a": 100, "b": 105}))
@@ -152,6 +169,7 @@ def test_all_rules_name_their_sources() -> None:
         shadow=Answers(compared=7),
         final=True,
         whole=True,
+        cached=False,
     )
     assert [(verdict.rule.name, verdict.source) for verdict in verdicts] == [
         ("failures", judge.TRAFFIC),
