@@ -383,7 +383,7 @@ def _print_state(current: State, *, running: bool) -> None:
         console.echo(f"  {current.reason}")
     rows = [
         (f"{step['percent']} %", *_cells(rule))
-        for step in current.history
+        for step in (*current.history, *([current.latest] if current.latest else []))
         for rule in step["rules"]
         if rule["state"] != "no data"
     ]

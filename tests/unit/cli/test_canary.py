@@ -128,9 +128,10 @@ def test_status(tmp_path: Path) -> None:
     document = json.loads(call("canary", "status", "--routes", file, "--json").stdout)
     assert (document["result"], document["running"]) == ("taken back", False)
     assert "baseline" not in document
-    files.save(replace(ended(state.RUNNING), weight=50))
+    files.save(replace(ended(state.RUNNING, history=()), weight=50, latest=look(50).to_json()))
     shown = call("canary", "status", "--routes", file)
     assert "50 % to http://c:8000, step 2 of 3, stopped" in shown.stdout
+    assert "50 %" in shown.stdout.splitlines()[-2]
     assert "no process drives it" in shown.stderr
     with files.locked():
         assert json.loads(call("canary", "status", "--routes", file, "--json").stdout)["running"] is True

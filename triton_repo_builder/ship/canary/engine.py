@@ -221,6 +221,7 @@ class Engine:
             )
             self._notice(look)
             self._tell(look)
+            world.save(replace(current, latest=look.to_json()))
             broken = self._broken(look)
             if not broken and world.now() - seen >= BLIND:
                 broken = f"the canary is not ready for {BLIND:g} s"

@@ -47,7 +47,9 @@ class State:
     baseline: Side | None = None
     """The stable side while it had most of the traffic: the last step has no other to compare with."""
     history: tuple[dict[str, Any], ...] = ()
-    """A report of each step."""
+    """A report of each step that has ended."""
+    latest: dict[str, Any] | None = None
+    """The latest look at the step that runs."""
     back_s: float | None = None
     """Seconds from the step's start until all traffic was at the stable server again."""
     first_bad_s: float | None = None

@@ -124,6 +124,9 @@ def test_a_good_version_is_promoted() -> None:
     assert all(step["seconds"] >= SPEC.hold for step in result.history[1:])
     assert all(step["canary"]["requests"] >= SPEC.requests for step in result.history[1:])
     assert world.saved[-1] == result
+    assert result.latest is None
+    # A look at the step that runs is there for trb canary status.
+    assert [each.latest["percent"] for each in world.saved if each.latest and each.step == 1] == [50] * 5
     assert not world.asked_for
     assert {look.percent for look in looks} == {0, 10, 50, 100}
     # The last step has no stable traffic: its rules compare with the stable side of the first.
