@@ -1,4 +1,4 @@
-"""What ``trb canary`` prints, and the addresses that it works with."""
+"""Output of ``trb canary``, and the addresses that it works with."""
 
 from __future__ import annotations
 

@@ -26,8 +26,8 @@ TICK = 1.0
 BLIND = 30.0
 """Seconds without metrics, or with a canary that is not ready, after which it is taken back."""
 ALMOST_NONE = 20
-"""Percent of a first step in which the stable server has almost all the load, so that its times may be
-compared with those of the canary under all of it."""
+"""Percent of a first step in which the stable server has almost all the load: its times may be compared with
+the canary's under all of it."""
 BATCH = 50
 """Golden cases between two readings at most."""
 

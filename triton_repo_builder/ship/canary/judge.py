@@ -74,7 +74,7 @@ def latency(
 ) -> Verdict:
     """The 99th percentile, and by the same limit the median: on a busy machine a p99 is mostly noise.
 
-    The verdict is that of the first quantile which breaks the rule, else of the p99.
+    The first quantile that breaks the rule gives the verdict, else the p99.
     """
     verdicts = [_quantile(rule, source, stable, canary, share) for share in quantiles]
     return next((verdict for verdict in verdicts if verdict.broken), verdicts[0])
