@@ -10,6 +10,7 @@ from pathlib import Path
 from triton_repo_builder import repository
 from triton_repo_builder.base import files, releases
 from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.base.text import cut
 from triton_repo_builder.measure.capacity import capacities
 from triton_repo_builder.measure.capacity.capacities import Capacity
 from triton_repo_builder.repository import Model, Repository
@@ -82,7 +83,7 @@ class Deployment:
     @property
     def batchers(self) -> tuple[Batcher, ...]:
         """Models with queues; an ensemble has none."""
-        return tuple(_batcher(model) for model in self.repository.models if model.stated and not model.steps)
+        return tuple(batcher(model) for model in self.repository.models if model.stated and not model.steps)
 
     @property
     def labels(self) -> Mapping[str, str]:
@@ -90,8 +91,8 @@ class Deployment:
         return revision.labels(self.repository.manifest)
 
 
-def read(file: Path, spec: Spec) -> Deployment:
-    """The deployment.
+def read(file: Path, spec: Spec, *, secrets: bool = True) -> Deployment:
+    """The deployment. Without ``secrets`` their files need not be there yet.
 
     Raises ``TrbError``: REPOSITORY_UNREADABLE, DIGEST_MISMATCH, TOO_NEW, NOT_FOUND, USAGE.
     """
@@ -110,7 +111,14 @@ def read(file: Path, spec: Spec) -> Deployment:
         )
     # trb's own image has the embedded server's release.
     usual = releases.default() if spec.server.image else releases.newest()
-    release = releases.get(spec.server.release) if spec.server.release else usual
+    release = usual
+    if spec.server.release:
+        known = releases.load()
+        if spec.server.release not in known:
+            raise wrong(
+                file, f"'server.release' {cut(spec.server.release)} is not known", f"use {', '.join(known)}"
+            )
+        release = known[spec.server.release]
     deployment = Deployment(
         spec=spec,
         file=file,
@@ -121,7 +129,10 @@ def read(file: Path, spec: Spec) -> Deployment:
         capacity=_capacity(file, spec),
     )
     _loadable(deployment)
-    _present(file, spec)
+    _measured(deployment)
+    _fitting(deployment)
+    if secrets:
+        _present(file, spec)
     return deployment
 
 
@@ -159,6 +170,26 @@ def _capacity(file: Path, spec: Spec) -> Capacity | None:
     return max(meeting, key=lambda each: each.per_second)
 
 
+def _measured(deployment: Deployment) -> None:
+    """Raise USAGE if the report is of other models, or of other settings, than the repository has."""
+    capacity, report = deployment.capacity, deployment.spec.autoscaling.report
+    batchers = {batcher.model: batcher for batcher in deployment.batchers}
+    for stage in capacity.service.stages if capacity and capacity.service else ():
+        batcher = batchers.get(stage.model)
+        measured, here = (
+            f"{each.instances} instances and batches up to {each.max_batch}" if each else ""
+            for each in (stage, batcher)
+        )
+        if measured == here:
+            continue
+        raise wrong(
+            deployment.file,
+            f"{report} measured '{stage.model}' with {measured}; "
+            + (f"the repository has {here}" if here else "the repository has no such model"),
+            "write the setting that was chosen (trb tune --write), or tune this repository",
+        )
+
+
 def _loadable(deployment: Deployment) -> None:
     """Raise TOO_NEW if the release's ONNX Runtime refuses a model."""
     manifest = deployment.repository.manifest
@@ -175,6 +206,18 @@ def _loadable(deployment: Deployment) -> None:
                 if able
                 else "export it with an older opset",
             )
+
+
+def _fitting(deployment: Deployment) -> None:
+    """Raise USAGE for a memory that /dev/shm alone would fill: it is part of a container's memory."""
+    memory, shared = deployment.spec.server.memory, deployment.shared_memory
+    if memory <= shared:
+        raise wrong(
+            deployment.file,
+            f"'server.memory' is {memory >> 20} MiB, and /dev/shm of the Python models alone is "
+            f"{shared >> 20} MiB",
+            "raise it; models and their runtime need memory besides",
+        )
 
 
 def _present(file: Path, spec: Spec) -> None:
@@ -210,7 +253,8 @@ def _present(file: Path, spec: Spec) -> None:
     admin_key.read(exposure.admin_key)
 
 
-def _batcher(model: Model) -> Batcher:
+def batcher(model: Model) -> Batcher:
+    """The queue of a model."""
     config = model.config
     default = shared_memory.DEFAULT.get(model.backend, 1)
     block = config.dynamic_batching or {}

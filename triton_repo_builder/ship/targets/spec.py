@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
@@ -36,6 +37,10 @@ ALL = 100
 """Percent of the traffic: the last step of a canary."""
 _GIT = re.compile(r"git\+(?P<url>(?:https|ssh|file)://[^\s#@]+)@(?P<commit>[0-9a-f]{40})#(?P<folder>[^\s#]+)")
 _STORES = ("s3", "gs", "az")
+_LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+_DOMAIN = re.compile(rf"(?=.{{1,253}}$)({_LABEL}\.)*{_LABEL}")
+EXAMPLES: dict[type[Value], str] = {Seconds: ', such as "5m"', Bytes: ', such as "4GiB"'}
+"""Examples of values that look like numbers and are texts."""
 
 
 @dataclass(frozen=True)
@@ -87,10 +92,10 @@ class From(Value):
                 "write folder, image, s3://BUCKET/PREFIX@sha256:…, oci://REGISTRY/NAME@sha256:… or "
                 "git+https://HOST/REPO@COMMIT#FOLDER",
             )
-        if not re.search(r"@sha256:[0-9a-f]{64}$", text):
+        if not re.search(r"://[^/@\s][^@\s]*@sha256:[0-9a-f]{64}$", text):
             raise InvalidValue(
                 f"{cut(text)} names no revision, so replicas could serve different ones",
-                "append @sha256:… as 'trb push' prints it",
+                "write it as 'trb push' prints it, with @sha256:… at its end",
             )
         return Source(kind=scheme, location=text)
 
@@ -239,11 +244,24 @@ class Spec:
 
 
 def read(path: Path) -> Spec:
-    """Read the file. Raises ``TrbError`` NOT_FOUND, USAGE with file, table and key."""
+    """Read the file; its paths are from the current folder. Raises ``TrbError`` NOT_FOUND, USAGE."""
     try:
-        document = files.load_toml(files.read_text(path, limit=files.LARGEST_TOML))
+        text = files.read_text(path, limit=files.LARGEST_TOML)
     except OSError as error:
+        if isinstance(error, FileNotFoundError):
+            raise TrbError(
+                Code.NOT_FOUND, "is not there", where=str(path), remedy="write it: trb deploy init"
+            ) from None
         raise files.unreadable(path, error) from None
+    except ValueError as error:
+        raise wrong(path, f"is not valid TOML: {error}", "correct the file") from None
+    return parse(text, path)
+
+
+def parse(text: str, path: Path) -> Spec:
+    """The spec in the text of a file. Raises ``TrbError`` USAGE with file, table and key."""
+    try:
+        document = files.load_toml(text)
     except ValueError as error:
         raise TrbError(
             Code.USAGE, f"is not valid TOML: {error}", where=str(path), remedy="correct the file"
@@ -274,6 +292,12 @@ def _table(kind: type[T], document: Mapping[str, Any], path: Path, prefix: str) 
         else:
             default = "" if known[name].default is MISSING else known[name].default
             values[name] = _value(known[name].metadata["option"].value, value, default, path, where)
+    for name, each in known.items():
+        # The path of a key that is not in the file is relative to the file, too; so are those of its tables.
+        if name not in values and isinstance(each.default, Path):
+            values[name] = path.parent / each.default
+        elif name not in values and (inner := each.metadata.get("nested")):
+            values[name] = _table(inner, {}, path, f"{prefix}{name}.")
     if kind is Spec and "name" not in values:
         raise wrong(path, "has no 'name'", 'write name = "…" in its first line')
     return kind(**values)
@@ -282,14 +306,19 @@ def _table(kind: type[T], document: Mapping[str, Any], path: Path, prefix: str) 
 def _value(kind: Value, value: Any, unset: Any, path: Path, where: str) -> Any:
     """A checked value; an empty text is the default."""
     if value == "":
-        return unset
+        return path.parent / unset if isinstance(unset, Path) else unset
     try:
         result = kind.from_toml(value, path.parent)
         kind.check(result)
     except InvalidValue as error:
         raise wrong(path, f"'{where}': {error.message}", error.remedy) from None
     except TypeError:
-        raise wrong(path, f"'{where}' = {cut(value)} is not valid", f"give it as {kind.expected}") from None
+        example = EXAMPLES.get(type(kind), "")
+        raise wrong(
+            path, f"'{where}' = {cut(value)} is not valid", f"give it as {kind.expected}{example}"
+        ) from None
+    if isinstance(result, str) and not (result.isprintable() and result.isascii() and " " not in result):
+        raise wrong(path, f"'{where}' = {cut(result)} has characters that no platform takes", "correct it")
     return result
 
 
@@ -300,8 +329,30 @@ def check(spec: Spec, path: Path) -> None:
     except InvalidValue as error:
         raise wrong(path, f"'name': {error.message}", error.remedy) from None
     steps, scaling, exposure = spec.canary.steps, spec.autoscaling, spec.exposure
+    if spec.objective.share == 1:
+        raise wrong(
+            path,
+            "'objective': max leaves no request that may be late, so no budget that could burn",
+            "use p99, p95, p90 or p50",
+        )
     if list(steps) != sorted(steps) or steps[-1] != ALL:
         raise wrong(path, "'canary.steps' must rise to 100", "write for example [10, 50, 100]")
+    if spec.canary.hold > spec.canary.timeout:
+        raise wrong(path, "'canary.hold' is longer than 'canary.timeout'", "lower it, or raise 'timeout'")
+    if spec.server.start < 1:
+        raise wrong(path, "'server.start' is below a second", "give the time to load and to warm up")
+    if exposure.domain and not _DOMAIN.fullmatch(exposure.domain):
+        raise wrong(
+            path, f"'exposure.domain' {cut(exposure.domain)} is no host name", "write it as bert.example.com"
+        )
+    try:
+        ipaddress.ip_address(exposure.host)
+    except ValueError:
+        raise wrong(
+            path,
+            f"'exposure.host' {cut(exposure.host)} is no address of this machine",
+            "write 127.0.0.1, 0.0.0.0 for all networks, or the address of one",
+        ) from None
     if scaling.most and scaling.most < scaling.least:
         raise wrong(
             path, f"'autoscaling.most' is below 'least', {scaling.least}", "raise it, or lower 'least'"
