@@ -89,7 +89,8 @@ class Autoscaler:
     def replicas(self, now: float, count: int, scrapes: Sequence[Scrape]) -> int:
         """Replicas from now on. ``count``: those that it asked for last, ready or not."""
         rule = self.rule
-        self._counts.append((now, count))
+        oldest = now - max(rule.up_seconds, rule.down_seconds)
+        self._counts = [*(each for each in self._counts if each[0] >= oldest), (now, count)]
         wished = max(self._wished(target, count, scrapes) for target in rule.targets)
         self._recommended = [each for each in self._recommended if each[0] > now - rule.window]
         self._recommended.append((now, wished))

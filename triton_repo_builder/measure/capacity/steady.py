@@ -6,7 +6,7 @@ seconds, so its steady state at that load tells what it does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -39,11 +39,17 @@ class Steady:
     """Mean time in the queue of each stage."""
     busy: Floats
     """Cores that executions and answers keep busy, on average."""
+    _late: dict[float, Floats] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def late(self, share: float, limit_ms: float) -> float:
         """Share of requests that take longer than a limit."""
-        beyond = [1 - float(np.interp(limit_ms, row, QUANTILES)) for row in self.latency]
-        return float(np.interp(share, SHARES, beyond))
+        return float(np.interp(share, SHARES, self._beyond(limit_ms)))
+
+    def _beyond(self, limit_ms: float) -> Floats:
+        if limit_ms not in self._late:
+            values = [1 - np.interp(limit_ms, row, QUANTILES) for row in self.latency]
+            self._late[limit_ms] = np.array(values)
+        return self._late[limit_ms]
 
     def queued_ms(self, share: float) -> Floats:
         """Mean time in the queue of each stage."""

@@ -133,8 +133,9 @@ def rules(deployment: Deployment, matchers: str = "") -> str:
 
 
 def _rules(deployment: Deployment, matchers: str) -> Iterator[Rule]:
-    labels = {"deployment": deployment.name}
     for batcher in deployment.batchers:
+        # promtool refuses two rules of one name and the same labels.
+        labels = {"deployment": deployment.name, "model": batcher.model}
         within = f"{of([batcher.model])}{f', {matchers}' if matchers else ''}"
         answered = _rate("request_success", within)
         yield Rule(name=LOAD, expression=answered, labels=labels)

@@ -71,7 +71,8 @@ def test_each_model_with_a_queue_has_its_rules_and_the_ensemble_has_none(reporte
     assert [rule.name for rule in group.rules] == [scaling.LOAD, scaling.EXCESS, scaling.PENDING] * 2
     models = {match for rule in group.rules for match in re.findall(r'model=~"(\w+)"', rule.expression)}
     assert models == {"sentiment_model", "sentiment_tokenizer"}
-    assert all(rule.labels == {"deployment": "bert"} for rule in group.rules)
+    names = [(rule.name, *sorted(rule.labels.items())) for rule in group.rules]
+    assert len(set(names)) == len(names) and {rule.labels["deployment"] for rule in group.rules} == {"bert"}
     batches = {batcher.model: batcher.batch_of_replica for batcher in reported.batchers}
     pending = {
         model: int(rule.expression.rpartition(" / ")[2])
