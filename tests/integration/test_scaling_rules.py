@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import deployments
 import pytest
 
+from tests.support import deployments
 from tests.support.prometheus import promtool
 from triton_repo_builder.ship.targets import scaling
 from triton_repo_builder.ship.targets.facts import Deployment

@@ -1,4 +1,4 @@
-"""The autoscaler against the arithmetic of Kubernetes' documentation, and its rules on metrics made by hand."""
+"""The autoscaler against the arithmetic of Kubernetes, and its rules on metrics made by hand."""
 
 from __future__ import annotations
 

@@ -89,8 +89,8 @@ def test_fewer_replicas_go_at_once(table: Steady) -> None:
     wishes = [5.0, 5.0, *[2.0] * 9]
     target = Target(total=lambda _: wishes.pop(0), value=1.0)
     scaler = Autoscaler(rule=Rule(name="r", targets=(target,), window=15), least=1, most=50)
-    outcome = day.run(fleet(table, start=0), np.full(36, 1.0), scaler, ones(36), 1)
-    assert outcome.counts.tolist() == [1] * 3 + [5] * 6 + [2] * 27
+    outcome = day.run(fleet(table, start=5), np.full(36, 1.0), scaler, ones(36), 1)
+    assert outcome.counts.tolist() == [1] * 4 + [5] * 5 + [2] * 27
     assert not wishes
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import deployments
 import pytest
 
+from tests.support import deployments
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.measure.capacity import limit, scaling_rules
 from triton_repo_builder.ship.targets import scaling
@@ -48,7 +48,7 @@ def test_the_targets_do_not_depend_on_chance(reported: Deployment) -> None:
 def test_a_stated_number_of_batches_overrides_the_report(tmp_path: Path) -> None:
     deployments.report(tmp_path / "report.json")
     rule = scaling.scaling(deployments.deployment(tmp_path, REPORTED + "pending_batches = 1.5\n"))
-    assert rule and [metric.target for metric in rule.metrics][0] == 1.5
+    assert rule and rule.metrics[0].target == 1.5
     assert [metric.name for metric in rule.metrics] == ["pending-batches", "load"]
 
 
