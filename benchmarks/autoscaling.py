@@ -95,6 +95,8 @@ def scenarios() -> Iterator[tuple[str, Floats]]:
 HEAD = ("rule", "late", "late hours", "replica hours", "most replicas", "changes")
 FIXED = (10, 12, 14)
 """Fleets without an autoscaler, beside the rules."""
+DRAWN = ("NVIDIA's chart: queue time, 50 us", "CPU, 50 %", "trb export")
+"""Rules in the plot; those that swing between the fewest and the most replicas would cover it."""
 NOTES = """How it is computed: each replica is in the steady state of its load, of which the simulator of
 `trb plan` made a table; beyond its limit a backlog grows. Requests spread evenly over the replicas that are
 ready. A queue that chance builds up near the limit is in the table, not in the course of the day. Removed
@@ -134,13 +136,14 @@ def draw(curves: dict[str, dict[str, Floats]], loads: dict[str, Floats], file: P
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(12, 8), dpi=90, layout="constrained")
+    figure = Figure(figsize=(11, 6.5), dpi=90, layout="constrained")
     FigureCanvasAgg(figure)
     for axes, (title, rules_) in zip(figure.subplots(2, 1, sharex=True), curves.items(), strict=True):
         hours = np.arange(len(loads[title])) * day.TICK / 3600
         axes.fill_between(hours, loads[title], color="0.85", label="load, in replicas at their limit")
-        for name, counts in rules_.items():
-            axes.step(hours[::12], counts[::12], where="post", linewidth=1, label=name)
+        for name in DRAWN:
+            if name in rules_:
+                axes.step(hours[::12], rules_[name][::12], where="post", label=name)
         axes.set_title(title)
         axes.set_ylabel("replicas that are ready")
         axes.legend(fontsize="small", loc="upper left")

@@ -42,7 +42,7 @@ class Target:
     total: Callable[[Sequence[Scrape]], float]
     """Sum over the replicas, of the scrapes until now; the last one is the newest."""
     value: float
-    """Of one replica."""
+    """Value of one replica."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,7 +36,7 @@ class Trace:
     """When each request of a run entered the queue of each stage and left it, in milliseconds."""
 
     latency: Floats
-    """Of each request."""
+    """Latency of each request."""
     queued: Floats
     """By stage and request: entry of the queue, since t = 0."""
     started: Floats

@@ -42,7 +42,7 @@ class Batcher:
 
 @dataclass(frozen=True, kw_only=True)
 class Deployment:
-    """What every target is rendered from."""
+    """Facts that every target is rendered from."""
 
     spec: Spec
     file: Path
@@ -54,7 +54,7 @@ class Deployment:
     """The last commit that changed the repository; empty outside of git."""
     release: releases.Release
     capacity: Capacity | None
-    """Of one replica, if autoscaling has a report."""
+    """Capacity of one replica, if autoscaling has a report."""
 
     @property
     def name(self) -> str:
@@ -113,12 +113,12 @@ def read(file: Path, spec: Spec, *, secrets: bool = True) -> Deployment:
     usual = releases.default() if spec.server.image else releases.newest()
     release = usual
     if spec.server.release:
-        known = releases.load()
-        if spec.server.release not in known:
+        listed = releases.load()
+        if spec.server.release not in listed:
             raise wrong(
-                file, f"'server.release' {cut(spec.server.release)} is not known", f"use {', '.join(known)}"
+                file, f"'server.release' {cut(spec.server.release)} is not known", f"use {', '.join(listed)}"
             )
-        release = known[spec.server.release]
+        release = listed[spec.server.release]
     deployment = Deployment(
         spec=spec,
         file=file,
@@ -176,16 +176,16 @@ def _measured(deployment: Deployment) -> None:
     batchers = {batcher.model: batcher for batcher in deployment.batchers}
     for stage in capacity.service.stages if capacity and capacity.service else ():
         batcher = batchers.get(stage.model)
-        measured, here = (
+        measured, configured = (
             f"{each.instances} instances and batches up to {each.max_batch}" if each else ""
             for each in (stage, batcher)
         )
-        if measured == here:
+        if measured == configured:
             continue
         raise wrong(
             deployment.file,
             f"{report} measured '{stage.model}' with {measured}; "
-            + (f"the repository has {here}" if here else "the repository has no such model"),
+            + (f"the repository has {configured}" if configured else "the repository has no such model"),
             "write the setting that was chosen (trb tune --write), or tune this repository",
         )
 

@@ -39,7 +39,7 @@ class Metric:
     query: str
     """PromQL on the recorded series: one value without labels, the sum over all replicas."""
     target: float
-    """Of one replica: HPA's ``averageValue``, KEDA's ``threshold`` with ``metricType: AverageValue``."""
+    """Value of one replica: HPA's ``averageValue``, KEDA's ``threshold`` of type ``AverageValue``."""
 
 
 @dataclass(frozen=True, kw_only=True)

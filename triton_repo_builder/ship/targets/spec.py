@@ -70,7 +70,7 @@ class Source:
     url: str = ""
     commit: str = ""
     folder: str = ""
-    """Of git: address, commit, and the repository's folder in it."""
+    """Address, commit, and the repository's folder in it: of git alone."""
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ class Scaling:
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """What a canary may do worse than the stable version before it is taken back."""
+    """Limits of a canary, relative to the stable version, beyond which it is taken back."""
 
     failures: float = key(Share(), "Share of failed requests above the stable version's.", 0.01)
     p99: float = key(Real(1, 100), "p99 as a multiple of the stable version's.", 1.3)
@@ -273,26 +273,26 @@ def parse(text: str, path: Path) -> Spec:
 
 def _table(kind: type[T], document: Mapping[str, Any], path: Path, prefix: str) -> T:
     """A dataclass from a table. Raises ``TrbError`` USAGE."""
-    known = {each.name: each for each in fields(kind) if each.metadata}  # type: ignore[arg-type]
+    keys = {each.name: each for each in fields(kind) if each.metadata}  # type: ignore[arg-type]
     values: dict[str, Any] = {}
     for name, value in document.items():
         where = f"{prefix}{name}"
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            here = f"[{prefix[:-1]}] has" if prefix else "there are"
+        if name not in keys:
+            near = difflib.get_close_matches(name, keys, 1)
+            table = f"[{prefix[:-1]}] has" if prefix else "there are"
             raise wrong(
                 path,
                 f"unknown key {cut(where)}",
-                f"did you mean '{prefix}{near[0]}'?" if near else f"{here} {', '.join(known)}",
+                f"did you mean '{prefix}{near[0]}'?" if near else f"{table} {', '.join(keys)}",
             )
-        if inner := known[name].metadata.get("nested"):
+        if inner := keys[name].metadata.get("nested"):
             if not isinstance(value, dict):
                 raise wrong(path, f"'{where}' is no table", f"write [{where}] on a line of its own")
             values[name] = _table(inner, value, path, f"{where}.")
         else:
-            default = "" if known[name].default is MISSING else known[name].default
-            values[name] = _value(known[name].metadata["option"].value, value, default, path, where)
-    for name, each in known.items():
+            default = "" if keys[name].default is MISSING else keys[name].default
+            values[name] = _value(keys[name].metadata["option"].value, value, default, path, where)
+    for name, each in keys.items():
         # The path of a key that is not in the file is relative to the file, too; so are those of its tables.
         if name not in values and isinstance(each.default, Path):
             values[name] = path.parent / each.default
@@ -311,7 +311,7 @@ def _value(kind: Value, value: Any, unset: Any, path: Path, where: str) -> Any:
         result = kind.from_toml(value, path.parent)
         kind.check(result)
     except InvalidValue as error:
-        raise wrong(path, f"'{where}': {error.message}", error.remedy) from None
+        raise wrong(path, f"'{where}': {error.message}", error.remedy or f"correct '{where}'") from None
     except TypeError:
         example = EXAMPLES.get(type(kind), "")
         raise wrong(
@@ -363,6 +363,14 @@ def check(spec: Spec, path: Path) -> None:
     used = [port for port in ports if port]
     if len(set(used)) < len(used):
         raise wrong(path, "'exposure' has one port twice", "give each its own, or 0 for none")
+    source, stated = spec.repository.source, spec.repository.revision.removeprefix("sha256:")
+    # A bucket's digest is the revision's, a registry's is the image's.
+    if source.kind in _STORES and stated and not source.location.endswith(f"@sha256:{stated}"):
+        raise wrong(
+            path,
+            "'repository.source' is another revision than 'repository.revision'",
+            "push the folder (trb push) and write the address that it prints",
+        )
     if spec.repository.source.kind == "image" and not spec.server.image:
         raise wrong(
             path,

@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterator
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -69,16 +69,17 @@ def write(
     )
     content = text(spec)
     written = parse(content, file)
-    facts.read(file, written, secrets=False)
+    # The file's folder need not be there yet, and a path through it leads nowhere.
+    facts.read(file, replace(written, repository=replace(written.repository, path=repo)), secrets=False)
     key = written.exposure.admin_key
-    made = write_key(key)
+    fresh = write_key(key)
     try:
         files.write(file, content.encode())
     except TrbError:
-        if made:
+        if fresh:
             key.unlink(missing_ok=True)
         raise
-    return [(file, ""), *([(key, "     the key of the administrative APIs: keep it out of git")] * made)]
+    return [(file, ""), *([(key, "     the key of the administrative APIs: keep it out of git")] * fresh)]
 
 
 def _name(endpoint: str) -> str:
@@ -104,12 +105,7 @@ def write_key(file: Path) -> bool:
     if file.is_file():
         admin_key.read(file)
         return False
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as stream:
-            stream.write(f"{secrets.token_urlsafe(32)}\n")
-    except OSError as error:
-        raise files.explain(error, file, how="as exposure.admin_key", kept="nothing was written") from error
+    files.write(file, f"{secrets.token_urlsafe(32)}\n".encode(), private=True, replace=False)
     return True
 
 
@@ -125,13 +121,14 @@ def _lines(table: Any, prefix: str) -> Iterator[str]:
         yield f"# {entry.help}{shown}"
         default = None if each.default is MISSING else each.default
         comment = "# " if value == default else ""
-        yield f"{comment}{each.name} = {_toml(value, entry.value)}"
+        yield f"{comment}{each.name} = {toml(value, entry.value)}"
     for name, value in inner:
         yield f"\n[{prefix}{name}]"
         yield from _lines(value, f"{prefix}{name}.")
 
 
-def _toml(value: Any, kind: Value) -> str:
+def toml(value: Any, kind: Value) -> str:
+    """A value as deploy.toml writes it."""
     if isinstance(kind, Seconds):
         return f'"{_number(value)}s"'
     if isinstance(kind, Bytes):
