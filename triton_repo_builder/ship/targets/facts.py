@@ -12,7 +12,9 @@ from triton_repo_builder.base import files, releases
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.text import cut
 from triton_repo_builder.measure.capacity import capacities
+from triton_repo_builder.measure.capacity import limit as limits
 from triton_repo_builder.measure.capacity.capacities import Capacity
+from triton_repo_builder.measure.capacity.limit import Limit
 from triton_repo_builder.repository import Model, Repository
 from triton_repo_builder.run.client import admin_key
 from triton_repo_builder.run.serve.processes import shared_memory
@@ -75,6 +77,16 @@ class Deployment:
         """Bytes of /dev/shm."""
         return shared_memory.needed(self.repository)
 
+    @cached_property
+    def limit(self) -> Limit | None:
+        """The highest load of a replica that keeps the objective; a simulation of seconds.
+
+        None if the report has no service times, or if not even an idle replica keeps it.
+        """
+        if self.capacity is None or self.capacity.service is None:
+            return None
+        return limits.limit(self.capacity.service, self.spec.objective, self.capacity.per_second)
+
     @property
     def complete(self) -> bool:
         """Whether every config.pbtxt states all inputs and outputs, so that none need be completed."""
@@ -106,8 +118,7 @@ def read(file: Path, spec: Spec, *, secrets: bool = True) -> Deployment:
             Code.DIGEST_MISMATCH,
             f"changed since {file.name} was written: it is sha256:{digest[:12]}…, not sha256:{stated[:12]}…",
             where=str(repo.path),
-            remedy=f"if you mean the new one, write it into 'repository.revision': trb deploy init --force, "
-            f'or revision = "sha256:{digest}"',
+            remedy=f'if you mean the new one, write into [repository]: revision = "sha256:{digest}"',
         )
     # trb's own image has the embedded server's release.
     usual = releases.default() if spec.server.image else releases.newest()
@@ -234,8 +245,7 @@ def _present(file: Path, spec: Spec) -> None:
             continue
         if not path.is_file():
             remedy = (
-                'make one: trb deploy init writes it, or: python3 -c "import secrets; '
-                f'print(secrets.token_urlsafe(32))" > {path}'
+                f"make one: (umask 077; openssl rand -hex 32 > {path})"
                 if key.endswith("admin_key")
                 else "correct the path, or put the file there"
             )

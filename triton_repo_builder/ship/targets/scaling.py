@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from triton_repo_builder.base import templates
-from triton_repo_builder.measure.capacity import limit as limits
 from triton_repo_builder.measure.capacity import scaling_rules
 from triton_repo_builder.measure.capacity.limit import Limit
 from triton_repo_builder.ship.monitoring.rules import Group, Rule, of
@@ -177,14 +176,13 @@ def _limit(deployment: Deployment) -> Limit | None:
             "waiting batches follows",
             "give the report.json of 'trb tune', or set autoscaling.pending_batches",
         )
-    limit = limits.limit(capacity.service, objective, capacity.per_second)
-    if limit is None:
+    if deployment.limit is None:
         raise wrong(
             deployment.file,
             f"by {deployment.spec.autoscaling.report} an idle replica takes longer than {objective}",
             "state another objective, or tune for this one",
         )
-    return limit
+    return deployment.limit
 
 
 def _short(value: float) -> float:

@@ -60,7 +60,7 @@ def test_a_repository_that_changed_since(tmp_path: Path) -> None:
     (tmp_path / "model_repository" / "sentiment" / "config.pbtxt").open("a").write("# changed\n")
     error = refusal(tmp_path, stated)
     assert error.code is Code.DIGEST_MISMATCH
-    assert digest[:12] in error.message and "trb deploy init --force" in error.remedy
+    assert digest[:12] in error.message and 'revision = "sha256:' in error.remedy
 
 
 def test_a_folder_without_a_model(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_missing_key_names_the_command_that_makes_it(tmp_path: Path) -> None:
     error = refusal(tmp_path, '[exposure]\nadmin_key = "other"\n')
     assert error.code is Code.NOT_FOUND
     assert "'exposure.admin_key' of deploy.toml is not there" in error.message
-    assert "trb deploy init" in error.remedy
+    assert "umask 077" in error.remedy
 
 
 @pytest.mark.parametrize(
