@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import deployments
+from tests.support import tuned_deployments as deployments
 from tests.support.prometheus import promtool
 from triton_repo_builder.ship.targets import scaling
 from triton_repo_builder.ship.targets.facts import Deployment

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from tests.support import deployments
+from tests.support import tuned_deployments as deployments
 from tests.support.cli import call, kind
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.ship.targets import TARGETS

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import deployments
+from tests.support import tuned_deployments as deployments
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.measure.capacity import limit, scaling_rules
 from triton_repo_builder.ship.targets import scaling

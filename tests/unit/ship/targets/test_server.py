@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support import deployments
+from tests.support import tuned_deployments as deployments
 from triton_repo_builder.ship.targets import server
 
 

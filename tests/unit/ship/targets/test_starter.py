@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support import deployments
+from tests.support import tuned_deployments as deployments
 from tests.support.cli import call, kind
 from triton_repo_builder.base.errors import Code
 from triton_repo_builder.measure.objective import Objective
