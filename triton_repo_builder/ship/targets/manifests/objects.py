@@ -1,0 +1,362 @@
+"""The objects of a deployment, path → text, for kustomize or for a chart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from triton_repo_builder.base import templates
+from triton_repo_builder.run.gateway.options import GRACE, GatewayOptions
+from triton_repo_builder.run.observe import drift_rules
+from triton_repo_builder.ship.monitoring import rules, source
+from triton_repo_builder.ship.targets import canary_rules, scaling, server
+from triton_repo_builder.ship.targets.canary_rules import HISTOGRAM, SUMMARY, Sides
+from triton_repo_builder.ship.targets.facts import Deployment
+from triton_repo_builder.ship.targets.manifests import access, checks, values
+from triton_repo_builder.ship.targets.scaling import Scaling
+from triton_repo_builder.ship.targets.spec import MEBI
+
+PREFIX = "io.github.triton-repo-builder"
+LONGEST_LABEL = 63
+FOLDER = "deploy/kubernetes"
+SERVER, GATEWAY = "server", "gateway"
+HISTOGRAMS_FROM = "26.01"
+"""Release from which on the server has a histogram of latencies for every model."""
+SCRAPE = 15
+"""Seconds between two scrapes, and between two looks at the number of requests."""
+CLIENTS = 8
+"""Clients of trb smoke that send golden cases to a canary."""
+SLACK = 300
+"""Seconds that a Job gets besides, and the window in which a canary is compared at least."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objects:
+    """The rendered objects of one deployment."""
+
+    deployment: Deployment
+    helm: bool
+    """For a chart: values become markers, and every variant is there."""
+
+    @cached_property
+    def scaling(self) -> Scaling | None:
+        return scaling.scaling(self.deployment)
+
+    @cached_property
+    def access(self) -> access.Access:
+        return access.access(self.deployment)
+
+    @property
+    def name(self) -> str:
+        return self.deployment.name
+
+    @property
+    def has_gateway(self) -> bool:
+        return bool(self.deployment.spec.gateway.image)
+
+    def server(self, name: str) -> str:
+        """The Deployment of tritonserver."""
+        return self._text("deployment.yaml", name=name)
+
+    def service(self, name: str, *, selects: str, headless: bool = False, scraped: bool = False) -> str:
+        """A Service for the servers called ``selects``."""
+        service = {"name": name, "selects": selects, "headless": headless, "scraped": scraped}
+        return self._text("service.yaml", name=selects, service=service)
+
+    def account(self) -> str:
+        return self._text("serviceaccount.yaml")
+
+    def disruption(self) -> str:
+        return self._text("pdb.yaml")
+
+    def network(self, name: str, component: str) -> str:
+        """Who may call the server, or the gateway."""
+        is_server = component == SERVER
+        policy = {
+            "name": name if is_server else f"{name}-gateway",
+            "component": component,
+            "peers": [GATEWAY, "smoke"] if is_server else [],
+            "ports": [server.HTTP, server.GRPC] if is_server else [server.GATEWAY],
+            "metrics": server.METRICS if is_server else server.GATEWAY,
+            "closed": is_server and self.deployment.spec.repository.source.kind == "image",
+        }
+        return self._text("networkpolicy.yaml", name=name, policy=policy)
+
+    def autoscaler(self, kind: str) -> str:
+        """``hpa``, ``scaledobject``, or ``prometheus-adapter``, which is no object."""
+        return self._text(f"{kind}.yaml", behavior=self._part("behavior"))
+
+    def gateway(self) -> str:
+        return self._text("gateway-deployment.yaml")
+
+    def gateway_service(self) -> str:
+        return self._text("gateway-service.yaml")
+
+    def route(self, protocol: str, canary: int | None) -> str:
+        """``http`` or ``grpc``; with the canary's share in percent."""
+        weights = None if canary is None else {"canary": canary}
+
+        def backends(port: str) -> str:
+            number = server.HTTP if port == "http" else server.GRPC
+            return self._part("backends", port=number, weights=weights)
+
+        return self._text(f"{protocol}route.yaml", parents=self._part("parents"), backends=backends)
+
+    def monitor(self, component: str) -> str:
+        monitor = {
+            "name": self.name if component == SERVER else f"{self.name}-gateway",
+            "component": component,
+            "port": "metrics" if component == SERVER else "http",
+            "job": rules.SERVER if component == SERVER else rules.GATEWAY,
+            "keys": component == GATEWAY and self.deployment.spec.gateway.keys is not None,
+        }
+        return self._text("servicemonitor.yaml", monitor=monitor)
+
+    def rules(self) -> dict[str, str]:
+        """PrometheusRules, name → text: those of ``trb export monitoring``, and the autoscaler's."""
+        facts = source.read(self.deployment.repository)
+        objective = self.deployment.spec.objective
+        settings = rules.Settings(
+            objective=rules.Objective(share=objective.share, seconds=objective.ms / 1000),
+            gateways=("gateway",) if self.has_gateway else (),
+        )
+        plain = templates.render(
+            "monitoring_rules.yml.jinja",
+            endpoints="",
+            objective=settings.objective,
+            window=settings.window,
+            groups=rules.groups(facts, settings),
+        )
+        texts = {"rules": plain}
+        if facts.counting:
+            texts["drift"] = drift_rules.render()
+        if self.scaling:
+            texts["scaling"] = scaling.rules(self.deployment, f'service="{self.name}-headless"')
+        return {
+            name: self._text(
+                "prometheusrule.yaml", rules={"name": f"{self.name}-{name}", "text": _from_groups(text)}
+            )
+            for name, text in texts.items()
+        }
+
+    def smoke(self) -> str:
+        """The Job that proves a deployment."""
+        return self._text("smoke-job.yaml")
+
+    def rollout(self) -> dict[str, str]:
+        """The Rollout and its analyses, file → text."""
+        queries = self._context["canary"]["queries"]
+        # Labels take minutes to tell, and their query is long.
+        quick = [query for query in queries if query["name"] != canary_rules.LABELS]
+        watched = {"name": "watch", "count": 0, "failures": 2, "queries": quick}
+        judged = {"name": "rules", "count": 1, "failures": 0, "queries": queries}
+        return {
+            "rollout.yaml": self._text("rollout.yaml"),
+            "analysis-traffic.yaml": self._text("analysis-traffic.yaml"),
+            "analysis-rules.yaml": self._text("analysis-rules.yaml", analysis=judged),
+            "analysis-watch.yaml": self._text("analysis-rules.yaml", analysis=watched),
+        }
+
+    def _text(self, template: str, **more: Any) -> str:
+        text = templates.render(f"{FOLDER}/{template}.jinja", **self._context, **{"name": self.name, **more})
+        return values.chart(text) if self.helm else values.plain(text)
+
+    def _part(self, template: str, **more: Any) -> str:
+        context = {name: each for name, each in self._context.items() if name not in more}
+        return templates.render(f"{FOLDER}/{template}.jinja", **context, **{"name": self.name, **more})
+
+    @cached_property
+    def _context(self) -> dict[str, Any]:
+        """Everything that a template may ask for."""
+        basic: dict[str, Any] = {
+            "facts": self._facts(),
+            "value": values.markers() if self.helm else values.stated(self.deployment),
+            "repository": self.access,
+            "gateway": self._gateway() if self.has_gateway else None,
+            "scaling": self._scaling(),
+            "prometheus": _prometheus(self.deployment.spec.kubernetes.prometheus),
+        }
+        basic["canary"] = self._canary()
+        return {**basic, "smoke": self._smoke(basic)}
+
+    def _facts(self) -> dict[str, Any]:
+        deployment, times = self.deployment, server.times(self.deployment)
+        downloads = access.total(deployment) if self.access.bucket else 0
+        environment = {"HOME": "/tmp"}
+        if self.access.bucket == "s3":
+            environment["TRITON_AWS_MOUNT_DIRECTORY"] = "/tmp"
+        return {
+            "name": self.name,
+            "prefix": PREFIX,
+            "helm": self.helm,
+            "release": deployment.release.name,
+            "revision": f"sha256:{deployment.revision}",
+            "short": deployment.revision[:8],
+            "label": deployment.revision[:LONGEST_LABEL],
+            "user": deployment.spec.server.user,
+            "gpus": deployment.spec.server.gpus,
+            "domain": deployment.spec.exposure.domain,
+            "parent_namespace": values.stated(deployment)["parent_namespace"],
+            "scaled": self.scaling is not None,
+            "times": times,
+            "tick": server.TICK,
+            # By default a Deployment gives up after 600 s.
+            "progress": max(600, times.start + SLACK),
+            "ready": server.ready_path(deployment),
+            "arguments": (
+                *server.arguments(deployment, models=self.access.models),
+                f"--metrics-config={_latencies(deployment)}_latencies=true",
+                *server.restricted("$(TRB_ADMIN_KEY)"),
+            ),
+            "environment": environment,
+            "ports": {
+                "http": server.HTTP,
+                "grpc": server.GRPC,
+                "metrics": server.METRICS,
+                "grpc_routed": bool(deployment.spec.exposure.grpc_port),
+            },
+            "tmp": values.size(1024 * MEBI + 2 * downloads),
+        }
+
+    def _gateway(self) -> dict[str, Any]:
+        spec, drain = self.deployment.spec, server.times(self.deployment).drain
+        arguments = ["trb", "gateway", "--host=0.0.0.0", f"--port={server.GATEWAY}"]
+        arguments += [f"--url={self.name}:{server.GRPC}", f"--drain={drain}", "--log-format=json"]
+        arguments += [f"--max-body={max(1, min(1024, spec.exposure.body_limit // MEBI))}"]
+        arguments += [f"--repo={server.MODELS}"] if self._holds_repository else []
+        arguments += ["--api-keys=/etc/trb/keys/keys"] if spec.gateway.keys else []
+        return {
+            "arguments": arguments,
+            "port": server.GATEWAY,
+            "keys": spec.gateway.keys is not None,
+            "grace": math.ceil(drain + GatewayOptions().timeout + GRACE + server.MARGIN),
+        }
+
+    @property
+    def _holds_repository(self) -> bool:
+        """Whether a container of the gateway's image has the repository at /models."""
+        return bool(self.access.fetch) or self.deployment.spec.gateway.image == self.deployment.image
+
+    def _scaling(self) -> dict[str, Any] | None:
+        scale = self.scaling
+        if scale is None:
+            return None
+        listed = [
+            {
+                "name": metric.name,
+                "help": metric.help,
+                "query": metric.query,
+                "series": metric.query[metric.query.rindex("trb:") :].rstrip(")"),
+                "threshold": f"{metric.target:g}",
+                # Quantities of HPA have no exponent.
+                "average": f"{math.ceil(metric.target * 1000)}m",
+            }
+            for metric in scale.metrics
+        ]
+        numbers = ("window", "up_percent", "up_seconds", "down_percent", "down_seconds")
+        return {"metrics": listed, **{name: getattr(scale, name) for name in numbers}}
+
+    def _smoke(self, context: Mapping[str, Any]) -> dict[str, Any]:
+        """The pod of the Job, and the pod that sends golden cases to both versions of a canary."""
+        smoke: dict[str, Any] = {
+            "trb": self.has_gateway,
+            "deadline": server.times(self.deployment).start + SLACK,
+        }
+        check = self._check(self.name)
+        each = -(-self.deployment.spec.canary.requests // CLIENTS)
+        load = f"--clients={CLIENTS} --requests={each}"
+        both = " && ".join(
+            f"{' '.join(self._check(name))} {load} --quiet" for name in (self.name, f"{self.name}-canary")
+        )
+        for key, words in (("pod", check), ("both", ["sh", "-c", both])):
+            smoke[key] = templates.render(
+                f"{FOLDER}/smoke-pod.jinja", **context, name=self.name, smoke=smoke, words=words
+            )
+        return smoke
+
+    def _check(self, service: str) -> list[str]:
+        """The command that proves the servers of a Service."""
+        url = f"http://{service}:{server.HTTP}"
+        if not self.has_gateway:
+            paths = [f"/v2/models/{endpoint}/ready" for endpoint in self.deployment.endpoints]
+            asked = f"[urllib.request.urlopen({url!r} + path, timeout=10).close() for path in {paths!r}]"
+            return ["python3", "-I", "-c", f"import urllib.request; {asked}"]
+        proof = [server.MODELS] if self._holds_repository else ["--no-cases"]
+        return ["trb", "smoke", *proof, f"--url={url}"]
+
+    def _canary(self) -> dict[str, Any]:
+        canary = self.deployment.spec.canary
+        seconds = max(SLACK, math.ceil(canary.hold))
+        pods = f'service="{self.name}-headless",rollouts_pod_template_hash='
+        sides = Sides(stable=f'{pods}"{{{{args.stable-hash}}}}"', canary=f'{pods}"{{{{args.latest-hash}}}}"')
+        queries = canary_rules.queries(
+            self.deployment,
+            sides,
+            window=f"{seconds}s",
+            requests=canary.requests,
+            latency=_latencies(self.deployment),
+        )
+        # Answers are compared by the gateway's shadow, which a Rollout does not move.
+        left_out = {canary_rules.ANSWERS}
+        if not source.read(self.deployment.repository).counting:
+            left_out.add(canary_rules.LABELS)  # it compares what the tokenizer and the answers count
+        rendered = [
+            {
+                "name": query.rule.name,
+                "about": query.rule.about,
+                "limit": f"{query.rule.limit:g}",
+                "value": query.value,
+            }
+            for query in queries
+            if query.rule.name not in left_out
+        ]
+        return {
+            "steps": canary.steps,
+            "hold": math.ceil(canary.hold),
+            "requests": canary.requests,
+            "timeout": math.ceil(canary.timeout),
+            "looks": math.ceil(canary.timeout / SCRAPE),
+            "enough": _fewer(rules.of(self.deployment.endpoints), sides, seconds),
+            "queries": rendered,
+        }
+
+
+def objects(deployment: Deployment, *, helm: bool) -> Objects:
+    """The objects. Raises ``TrbError`` for what a cluster could not run."""
+    checks.check(deployment)
+    rendered = Objects(deployment=deployment, helm=helm)
+    rendered.access  # noqa: B018  # raises before anything is rendered
+    return rendered
+
+
+def _latencies(deployment: Deployment) -> str:
+    return HISTOGRAM if deployment.release.name >= HISTOGRAMS_FROM else SUMMARY
+
+
+def _fewer(models: str, sides: Sides, seconds: int) -> str:
+    """Requests that the version with fewer of them answered, failed ones included."""
+    counts = []
+    for side, matchers in (("stable", sides.stable), ("canary", sides.canary)):
+        within = f"{{{models},{matchers}}}[{seconds}s]"
+        parts = [
+            f"(sum(increase(nv_inference_request_{kind}{within})) or vector(0))"
+            for kind in ("success", "failure")
+        ]
+        counts.append(f'label_replace({" + ".join(parts)}, "side", "{side}", "", "")')
+    return f"min({' or '.join(counts)})"
+
+
+def _from_groups(text: str) -> str:
+    """A rules file from its line ``groups:`` on."""
+    return text[text.index("groups:\n") :]
+
+
+def _prometheus(address: str) -> dict[str, Any]:
+    """Address as prometheus-adapter's chart takes it."""
+    start, colon, port = address.rpartition(":")
+    if colon and port.isdecimal():
+        return {"url": start, "port": port}
+    return {"url": address, "port": 443 if address.startswith("https:") else 80}
