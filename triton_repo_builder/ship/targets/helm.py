@@ -17,7 +17,7 @@ from triton_repo_builder.ship.targets.manifests.objects import Objects, objects
 
 FOLDER = "deploy/helm"
 VERSION = "0.1.0"
-"""Of the chart; the revision of the repository follows it."""
+"""Version of the chart; the revision of the repository follows it."""
 _IF: Mapping[str, str] = {
     "base/hpa.yaml": "and .Values.autoscaling.enabled (not .Values.autoscaling.keda)",
     "base/networkpolicy.yaml": ".Values.networkPolicy.enabled",

@@ -38,19 +38,19 @@ class Access:
     """The repository in a pod."""
 
     models: str = server.MODELS
-    """Of ``--model-repository``."""
+    """Value of ``--model-repository``."""
     fetch: tuple[str, ...] = ()
     """Arguments of the init container that fetches it."""
     image_volume: str = ""
     """Reference of an image that can be mounted instead."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Of the init container."""
+    """Variables of the init container."""
     secret: str = ""
     """An optional Secret with credentials."""
     renamed: Mapping[str, str] = field(default_factory=dict)
     """Keys of the Secret that are mounted by another name."""
     size: str = ""
-    """Of the volume that it is fetched into."""
+    """Size of the volume that it is fetched into."""
     bucket: str = ""
     """Scheme of the bucket that Triton reads."""
 

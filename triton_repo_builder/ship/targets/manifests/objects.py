@@ -86,7 +86,7 @@ class Objects:
         return self._text("networkpolicy.yaml", name=name, policy=policy)
 
     def autoscaler(self, kind: str) -> str:
-        """``hpa``, ``scaledobject``, or ``prometheus-adapter``, which is no object."""
+        """``hpa``, ``scaledobject``, or the values of ``prometheus-adapter``."""
         return self._text(f"{kind}.yaml", behavior=self._part("behavior"))
 
     def gateway(self) -> str:
@@ -160,13 +160,15 @@ class Objects:
             "analysis-watch.yaml": self._text("analysis-rules.yaml", analysis=watched),
         }
 
-    def _text(self, template: str, **more: Any) -> str:
-        text = templates.render(f"{FOLDER}/{template}.jinja", **self._context, **{"name": self.name, **more})
+    def _text(self, template: str, **inserted: Any) -> str:
+        text = templates.render(
+            f"{FOLDER}/{template}.jinja", **self._context, **{"name": self.name, **inserted}
+        )
         return values.chart(text) if self.helm else values.plain(text)
 
-    def _part(self, template: str, **more: Any) -> str:
-        context = {name: each for name, each in self._context.items() if name not in more}
-        return templates.render(f"{FOLDER}/{template}.jinja", **context, **{"name": self.name, **more})
+    def _part(self, template: str, **inserted: Any) -> str:
+        context = {name: each for name, each in self._context.items() if name not in inserted}
+        return templates.render(f"{FOLDER}/{template}.jinja", **context, **{"name": self.name, **inserted})
 
     @cached_property
     def _context(self) -> dict[str, Any]:
@@ -268,10 +270,10 @@ class Objects:
         check = self._check(self.name)
         each = -(-self.deployment.spec.canary.requests // CLIENTS)
         load = f"--clients={CLIENTS} --requests={each}"
-        both = " && ".join(
+        twice = " && ".join(
             f"{' '.join(self._check(name))} {load} --quiet" for name in (self.name, f"{self.name}-canary")
         )
-        for key, words in (("pod", check), ("both", ["sh", "-c", both])):
+        for key, words in (("pod", check), ("both", ["sh", "-c", twice])):
             smoke[key] = templates.render(
                 f"{FOLDER}/smoke-pod.jinja", **context, name=self.name, smoke=smoke, words=words
             )
@@ -282,8 +284,8 @@ class Objects:
         url = f"http://{service}:{server.HTTP}"
         if not self.has_gateway:
             paths = [f"/v2/models/{endpoint}/ready" for endpoint in self.deployment.endpoints]
-            asked = f"[urllib.request.urlopen({url!r} + path, timeout=10).close() for path in {paths!r}]"
-            return ["python3", "-I", "-c", f"import urllib.request; {asked}"]
+            requests = f"[urllib.request.urlopen({url!r} + path, timeout=10).close() for path in {paths!r}]"
+            return ["python3", "-I", "-c", f"import urllib.request; {requests}"]
         proof = [server.MODELS] if self._holds_repository else ["--no-cases"]
         return ["trb", "smoke", *proof, f"--url={url}"]
 
