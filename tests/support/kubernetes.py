@@ -82,8 +82,8 @@ def faults(objects: Sequence[Object], version: str) -> list[str]:
     return found
 
 
-def custom_faults(objects: Sequence[Object]) -> list[str]:
-    """What the published models of the operators refuse, unknown fields included."""
+def custom_faults(objects: Sequence[Object]) -> list[list[str]]:
+    """What the published models refuse of each object of an operator, unknown fields included."""
     custom = [each for each in objects if each["apiVersion"].startswith(CUSTOM)]
     node = shutil.which("node")
     if node is None or not (CACHE / "node_modules").is_dir():
@@ -93,5 +93,5 @@ def custom_faults(objects: Sequence[Object]) -> list[str]:
         argv, cwd=CACHE, input=json.dumps(custom), capture_output=True, text=True, check=False, timeout=240
     )
     assert done.returncode == 0, done.stderr
-    listed: list[str] = json.loads(done.stdout)
+    listed: list[list[str]] = json.loads(done.stdout)
     return listed

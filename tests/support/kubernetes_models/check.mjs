@@ -1,4 +1,4 @@
-// Objects (JSON on standard input) against the published models of their kinds; prints a JSON list of faults.
+// Objects (JSON on standard input) against the published models of their kinds; prints a JSON list with the faults of each.
 // The models' validators compare values but take unknown fields. TypeScript refuses those in an object literal.
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
@@ -11,8 +11,8 @@ const PACKAGES = {
   "monitoring.coreos.com": "prometheus-operator",
 };
 const objects = JSON.parse(readFileSync(0, "utf8"));
-const faults = [];
-const lines = [];
+const faults = objects.map(() => []);
+const lines = []; // two for each object
 for (const [number, object] of objects.entries()) {
   const { apiVersion, kind } = object;
   const name = PACKAGES[apiVersion.split("/")[0]];
@@ -21,11 +21,11 @@ for (const [number, object] of objects.entries()) {
     const model = (await import(path))[kind];
     if (model === undefined) throw new Error(`no model of ${apiVersion} ${kind}`);
     new model(object).validate();
-    lines.push(`import type { I${kind} as T${number} } from "${path}";`);
-    lines.push(`export const o${number}: T${number} = ${JSON.stringify(object)};`);
   } catch (error) {
-    faults.push(`${kind}: ${error.message}`);
+    faults[number].push(`${kind}: ${error.message}`);
   }
+  lines.push(`import type { I${kind} as T${number} } from "${path}";`);
+  lines.push(`export const o${number}: T${number} = ${JSON.stringify(object)};`);
 }
 const file = resolve("objects.ts");
 const options = {
@@ -39,6 +39,9 @@ host.fileExists = (name) => name === file || fileExists(name);
 host.readFile = (name) => (name === file ? text : readFile(name));
 host.getSourceFile = (name, language, ...more) =>
   name === file ? ts.createSourceFile(name, text, language) : getSourceFile(name, language, ...more);
-for (const diagnostic of ts.getPreEmitDiagnostics(ts.createProgram([file], options, host)))
-  faults.push(ts.flattenDiagnosticMessageText(diagnostic.messageText, "\n"));
+for (const { file: source, start, messageText } of ts.getPreEmitDiagnostics(ts.createProgram([file], options, host))) {
+  const message = ts.flattenDiagnosticMessageText(messageText, "\n");
+  if (source?.fileName !== file) throw new Error(message);
+  faults[Math.floor(source.getLineAndCharacterOfPosition(start).line / 2)].push(message);
+}
 console.log(JSON.stringify(faults));

@@ -71,7 +71,7 @@ def _values(each: Objects) -> dict[str, Any]:
 def _choices(each: Objects) -> dict[str, Any]:
     """Which parts of values.yaml there are."""
     return {
-        "fetched": bool(each.access.fetch),
+        "fetched": any(reader.fetch and reader.fetcher == "fetch_image" for reader in each.readers),
         "image_volume": bool(each.access.image_volume),
         "gateway": each.has_gateway,
         "scaled": each.scaling is not None,

@@ -21,7 +21,7 @@ SOURCES: Mapping[str, tuple[str, str]] = {
     "git": (GIT, '[kubernetes]\nfetch_image = "registry.example/git:2.47"\n'),
     "s3": (bucket("s3"), SCALED),
     "gs": (bucket("gs"), ""),
-    "az": (bucket("az"), gateway()),
+    "az": (bucket("az"), gateway() + '[kubernetes]\nfetch_image = "registry.example/trb-az:1"\n'),
 }
 
 
@@ -187,10 +187,23 @@ def test_the_smoke_job_proves_golden_cases_if_its_image_has_them(tmp_path: Path)
     assert words(OCI, gateway()) == ["trb", "smoke", "/models", url]
     image = "registry.example/all:3"
     assert words("image", server(image) + gateway(image)) == ["trb", "smoke", "/models", url]
-    # The gateway's image has no golden cases if the server's is another one, or if Triton reads a bucket.
-    assert words("image", server() + gateway()) == ["trb", "smoke", "--no-cases", url]
-    assert words(bucket("s3"), gateway()) == ["trb", "smoke", "--no-cases", url]
     assert words("image", server())[:3] == ["python3", "-I", "-c"]
+
+
+def test_the_gateway_gets_the_repository_of_a_server_with_another_image(tmp_path: Path) -> None:
+    """Without it the gateway would know no endpoint: the list of models needs the admin key."""
+    files = rendered(deployments.read(tmp_path, source="image", tables=server() + gateway()))
+    for path in ("base/gateway-deployment.yaml", "components/smoke/job.yaml"):
+        (fetch,) = pod(files, path)["initContainers"]
+        assert fetch["image"] == "registry.example/sentiment:3"
+        assert fetch["args"] == ["cp", "-r", "/models", "/repository/models"]
+    assert "initContainers" not in pod(files)
+    image = "registry.example/trb-s3:1"
+    tables = f'{gateway()}[kubernetes]\nfetch_image = "{image}"\n'
+    files = rendered(deployments.read(tmp_path, source=bucket("s3"), tables=tables))
+    (fetch,) = pod(files, "base/gateway-deployment.yaml")["initContainers"]
+    assert (fetch["image"], fetch["args"][:2]) == (image, ["trb", "pull"])
+    assert "initContainers" not in pod(files)
 
 
 def test_the_steps_of_a_rollout(tmp_path: Path) -> None:
@@ -207,7 +220,7 @@ def test_the_steps_of_a_rollout(tmp_path: Path) -> None:
     assert "http://sentiment-canary:8000" in container["args"][2]
     assert requests["successCondition"].endswith(">= 1000") and requests["count"] == 40
     rules = yaml.safe_load(files["components/rollout/analysis-rules.yaml"])["spec"]["metrics"]
-    assert [rule["name"] for rule in rules] == ["failures", "p99"]
+    assert [rule["name"] for rule in rules] == ["failures", "p99", "labels"]
     assert all("{{args.latest-hash}}" in rule["provider"]["prometheus"]["query"] for rule in rules)
     route = yaml.safe_load(files["overlays/canary/httproute.yaml"])["spec"]["rules"][0]["backendRefs"]
     assert [(each["name"], each["weight"]) for each in route] == [("sentiment", 95), ("sentiment-canary", 5)]
@@ -236,6 +249,7 @@ BAD: Mapping[str, tuple[str, str, str]] = {
     "address": ("image", server() + '[kubernetes]\nprometheus = "prometheus:9090"', "http://HOST:PORT"),
     "gateway": ("image", server() + '[kubernetes]\nparent_gateway = "a/b/c"', "NAMESPACE/NAME"),
     "domain": ("image", server() + '[exposure]\ndomain = "https://m.example"', "a host name"),
+    "a bucket's gateway": (bucket("s3"), gateway(), "'gateway.image' needs the repository"),
     "no capacity": ("image", server() + "[autoscaling]\nmost = 4", "neither 'report' nor"),
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.ship import stores
@@ -52,7 +52,14 @@ class Access:
     size: str = ""
     """Size of the volume that it is fetched into."""
     bucket: str = ""
-    """Scheme of the bucket that Triton reads."""
+    """Scheme of the bucket that is read."""
+    fetcher: str = "fetch_image"
+    """Image of the init container, by its name in the templates."""
+
+    @property
+    def mounted(self) -> bool:
+        """Whether the Secret is mounted in the init container."""
+        return bool(self.secret) and not self.bucket
 
 
 def access(deployment: Deployment) -> Access:
@@ -65,6 +72,30 @@ def access(deployment: Deployment) -> Access:
         "oci": _oci,
     }
     return readers.get(source.kind, _bucket)(deployment)
+
+
+def for_gateway(deployment: Deployment) -> Access:
+    """How the gateway and trb smoke get the repository: since the server lists its models for holders of the
+    admin key only, they read its names, labels and golden cases there. Raises ``TrbError`` USAGE.
+    """
+    spec = deployment.spec
+    if spec.repository.source.kind == "image":
+        if spec.gateway.image == deployment.image:
+            return Access()
+        copy = ("cp", "-r", server.MODELS, f"{FOLDER}/models")
+        return Access(fetch=copy, size=_room(deployment), fetcher="image")
+    common = access(deployment)
+    if not common.bucket:
+        return common
+    if not spec.kubernetes.fetch_image:
+        raise wrong(
+            deployment.file,
+            "'gateway.image' needs the repository, and only Triton reads the bucket",
+            "name an image with triton_repo_builder[push] in kubernetes.fetch_image, or leave out the "
+            "gateway",
+        )
+    pull = ("trb", "pull", spec.repository.source.location, f"{FOLDER}/models")
+    return replace(common, fetch=pull, environment={"HOME": "/tmp"}, size=_room(deployment))
 
 
 def _folder(deployment: Deployment) -> Access:

@@ -49,6 +49,11 @@ class Objects:
     def access(self) -> access.Access:
         return access.access(self.deployment)
 
+    @cached_property
+    def readers(self) -> tuple[access.Access, ...]:
+        """How the server gets the repository, and then the gateway if there is one."""
+        return (self.access, access.for_gateway(self.deployment)) if self.has_gateway else (self.access,)
+
     @property
     def name(self) -> str:
         return self.deployment.name
@@ -148,7 +153,7 @@ class Objects:
 
     def rollout(self) -> dict[str, str]:
         """The Rollout and its analyses, file → text."""
-        queries = self._context["canary"]["queries"]
+        queries = self.context["canary"]["queries"]
         # Labels take minutes to tell, and their query is long.
         quick = [query for query in queries if query["name"] != canary_rules.LABELS]
         watched = {"name": "watch", "count": 0, "failures": 2, "queries": quick}
@@ -162,21 +167,22 @@ class Objects:
 
     def _text(self, template: str, **inserted: Any) -> str:
         text = templates.render(
-            f"{FOLDER}/{template}.jinja", **self._context, **{"name": self.name, **inserted}
+            f"{FOLDER}/{template}.jinja", **self.context, **{"name": self.name, **inserted}
         )
         return values.chart(text) if self.helm else values.plain(text)
 
     def _part(self, template: str, **inserted: Any) -> str:
-        context = {name: each for name, each in self._context.items() if name not in inserted}
+        context = {name: each for name, each in self.context.items() if name not in inserted}
         return templates.render(f"{FOLDER}/{template}.jinja", **context, **{"name": self.name, **inserted})
 
     @cached_property
-    def _context(self) -> dict[str, Any]:
+    def context(self) -> dict[str, Any]:
         """Everything that a template may ask for."""
         basic: dict[str, Any] = {
             "facts": self._facts(),
             "value": values.markers() if self.helm else values.stated(self.deployment),
             "repository": self.access,
+            "reader": self.readers[-1] if self.has_gateway else None,
             "gateway": self._gateway() if self.has_gateway else None,
             "scaling": self._scaling(),
             "prometheus": _prometheus(self.deployment.spec.kubernetes.prometheus),
@@ -226,9 +232,13 @@ class Objects:
     def _gateway(self) -> dict[str, Any]:
         spec, drain = self.deployment.spec, server.times(self.deployment).drain
         arguments = ["trb", "gateway", "--host=0.0.0.0", f"--port={server.GATEWAY}"]
-        arguments += [f"--url={self.name}:{server.GRPC}", f"--drain={drain}", "--log-format=json"]
+        arguments += [
+            f"--url={self.name}:{server.GRPC}",
+            f"--repo={server.MODELS}",
+            f"--drain={drain}",
+            "--log-format=json",
+        ]
         arguments += [f"--max-body={max(1, min(1024, spec.exposure.body_limit // MEBI))}"]
-        arguments += [f"--repo={server.MODELS}"] if self._holds_repository else []
         arguments += ["--api-keys=/etc/trb/keys/keys"] if spec.gateway.keys else []
         return {
             "arguments": arguments,
@@ -236,11 +246,6 @@ class Objects:
             "keys": spec.gateway.keys is not None,
             "grace": math.ceil(drain + GatewayOptions().timeout + GRACE + server.MARGIN),
         }
-
-    @property
-    def _holds_repository(self) -> bool:
-        """Whether a container of the gateway's image has the repository at /models."""
-        return bool(self.access.fetch) or self.deployment.spec.gateway.image == self.deployment.image
 
     def _scaling(self) -> dict[str, Any] | None:
         scale = self.scaling
@@ -269,7 +274,8 @@ class Objects:
         }
         check = self._check(self.name)
         each = -(-self.deployment.spec.canary.requests // CLIENTS)
-        load = f"--clients={CLIENTS} --requests={each}"
+        # A malformed request would count as a failure of this version.
+        load = f"--clients={CLIENTS} --requests={each} --no-malformed"
         twice = " && ".join(
             f"{' '.join(self._check(name))} {load} --quiet" for name in (self.name, f"{self.name}-canary")
         )
@@ -286,8 +292,7 @@ class Objects:
             paths = [f"/v2/models/{endpoint}/ready" for endpoint in self.deployment.endpoints]
             requests = f"[urllib.request.urlopen({url!r} + path, timeout=10).close() for path in {paths!r}]"
             return ["python3", "-I", "-c", f"import urllib.request; {requests}"]
-        proof = [server.MODELS] if self._holds_repository else ["--no-cases"]
-        return ["trb", "smoke", *proof, f"--url={url}"]
+        return ["trb", "smoke", server.MODELS, f"--url={url}"]
 
     def _canary(self) -> dict[str, Any]:
         canary = self.deployment.spec.canary
@@ -330,7 +335,7 @@ def objects(deployment: Deployment, *, helm: bool) -> Objects:
     """The objects. Raises ``TrbError`` for what a cluster could not run."""
     checks.check(deployment)
     rendered = Objects(deployment=deployment, helm=helm)
-    rendered.access  # noqa: B018  # raises before anything is rendered
+    rendered.context  # noqa: B018  # raises before anything is rendered
     return rendered
 
 
