@@ -251,7 +251,7 @@ def test_promtool_takes_rules_and_queries(exports: Mapping[str, Path], tmp_path:
         listed = [{"record": f"query:{number}", "expr": query} for number, query in enumerate(queries)]
         file = tmp_path / f"{name}.yml"
         file.write_text(yaml.safe_dump({"groups": [*groups, {"name": "queries", "rules": listed}]}))
-        assert "SUCCESS" in promtool("check", "rules", file)
+        assert "SUCCESS" in promtool("check", "rules", "--lint=none", file)
 
 
 # The checks themselves can fail.

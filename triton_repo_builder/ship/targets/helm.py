@@ -72,7 +72,7 @@ def _choices(each: Objects) -> dict[str, Any]:
     """Which parts of values.yaml there are."""
     return {
         "fetched": any(reader.fetch and reader.fetcher == "fetch_image" for reader in each.readers),
-        "image_volume": bool(each.access.image_volume),
+        "image_volume": bool(each.server_access.image_volume),
         "gateway": each.has_gateway,
         "scaled": each.scaling is not None,
     }
@@ -138,7 +138,7 @@ def _about(each: Objects) -> dict[str, Any]:
         "file": each.deployment.file.name,
         "admin_key": spec.exposure.admin_key.name,
         "keys": spec.gateway.keys,
-        "secret": each.access.secret,
+        "secret": each.server_access.secret,
         "source": spec.repository.source.kind,
         "endpoints": each.deployment.endpoints,
         **_choices(each),

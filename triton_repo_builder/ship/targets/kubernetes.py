@@ -90,9 +90,9 @@ def _rollout(each: Objects) -> dict[str, str]:
 
 
 def _image_volume(each: Objects) -> dict[str, dict[str, str]]:
-    if not each.access.image_volume:
+    if not each.server_access.image_volume:
         return {}
-    text = templates.render(f"{FOLDER}/image-volume.yaml.jinja", reference=each.access.image_volume)
+    text = templates.render(f"{FOLDER}/image-volume.yaml.jinja", reference=each.server_access.image_volume)
     return {"image-volume": {"patch-pods.yaml": text}}
 
 
@@ -141,7 +141,7 @@ def _kustomization(
         file=each.deployment.file.name,
         admin_key=spec.exposure.admin_key.name,
         keys=spec.gateway.keys,
-        secret=each.access.secret,
+        secret=each.server_access.secret,
         source=spec.repository.source.kind,
         steps=spec.canary.steps,
         scaled=each.scaling is not None,

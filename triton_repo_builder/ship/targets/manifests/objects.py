@@ -46,13 +46,13 @@ class Objects:
         return scaling.scaling(self.deployment)
 
     @cached_property
-    def access(self) -> access.Access:
+    def server_access(self) -> access.Access:
         return access.access(self.deployment)
 
     @cached_property
     def readers(self) -> tuple[access.Access, ...]:
         """How the server gets the repository, and then the gateway if there is one."""
-        return (self.access, access.for_gateway(self.deployment)) if self.has_gateway else (self.access,)
+        return (self.server_access, access.for_gateway(self.deployment)) if self.has_gateway else (self.server_access,)
 
     @property
     def name(self) -> str:
@@ -181,7 +181,7 @@ class Objects:
         basic: dict[str, Any] = {
             "facts": self._facts(),
             "value": values.markers() if self.helm else values.stated(self.deployment),
-            "repository": self.access,
+            "repository": self.server_access,
             "reader": self.readers[-1] if self.has_gateway else None,
             "gateway": self._gateway() if self.has_gateway else None,
             "scaling": self._scaling(),
@@ -192,9 +192,9 @@ class Objects:
 
     def _facts(self) -> dict[str, Any]:
         deployment, times = self.deployment, server.times(self.deployment)
-        downloads = access.total(deployment) if self.access.bucket else 0
+        downloads = access.total(deployment) if self.server_access.bucket else 0
         environment = {"HOME": "/tmp"}
-        if self.access.bucket == "s3":
+        if self.server_access.bucket == "s3":
             environment["TRITON_AWS_MOUNT_DIRECTORY"] = "/tmp"
         return {
             "name": self.name,
@@ -215,7 +215,7 @@ class Objects:
             "progress": max(600, times.start + SLACK),
             "ready": server.ready_path(deployment),
             "arguments": (
-                *server.arguments(deployment, models=self.access.models),
+                *server.arguments(deployment, models=self.server_access.models),
                 f"--metrics-config={_latencies(deployment)}_latencies=true",
                 *server.restricted("$(TRB_ADMIN_KEY)"),
             ),
