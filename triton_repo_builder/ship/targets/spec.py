@@ -208,7 +208,7 @@ class Kubernetes:
     )
     fetch_image: str = key(
         Text(),
-        "Image that fetches the repository in an init container: with trb (oci, a gateway's bucket) or git.",
+        "Image that fetches the repository in an init container: with trb (oci), with git (git).",
         "",
         default="gateway.image for oci",
     )

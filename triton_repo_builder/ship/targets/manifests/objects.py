@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,9 +12,8 @@ from triton_repo_builder.run.gateway.options import GRACE, GatewayOptions
 from triton_repo_builder.run.observe import drift_rules
 from triton_repo_builder.ship.monitoring import rules, source
 from triton_repo_builder.ship.targets import canary_rules, scaling, server
-from triton_repo_builder.ship.targets.canary_rules import HISTOGRAM, SUMMARY, Sides
 from triton_repo_builder.ship.targets.facts import Deployment
-from triton_repo_builder.ship.targets.manifests import access, checks, values
+from triton_repo_builder.ship.targets.manifests import access, checks, proof, values
 from triton_repo_builder.ship.targets.scaling import Scaling
 from triton_repo_builder.ship.targets.spec import MEBI
 
@@ -23,14 +21,8 @@ PREFIX = "io.github.triton-repo-builder"
 LONGEST_LABEL = 63
 FOLDER = "deploy/kubernetes"
 SERVER, GATEWAY = "server", "gateway"
-HISTOGRAMS_FROM = "26.01"
-"""Release from which on the server has a histogram of latencies for every model."""
-SCRAPE = 15
-"""Seconds between two scrapes, and between two looks at the number of requests."""
-CLIENTS = 8
-"""Clients of trb smoke that send golden cases to a canary."""
 SLACK = 300
-"""Seconds that a Job gets besides, and the window in which a canary is compared at least."""
+"""Seconds that a rollout gets beyond the start of a replica."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +44,8 @@ class Objects:
     @cached_property
     def readers(self) -> tuple[access.Access, ...]:
         """How the server gets the repository, and then the gateway if there is one."""
-        return (self.server_access, access.for_gateway(self.deployment)) if self.has_gateway else (self.server_access,)
+        gateway = [access.for_gateway(self.deployment)] if self.has_gateway else []
+        return (self.server_access, *gateway)
 
     @property
     def name(self) -> str:
@@ -187,8 +180,8 @@ class Objects:
             "scaling": self._scaling(),
             "prometheus": _prometheus(self.deployment.spec.kubernetes.prometheus),
         }
-        basic["canary"] = self._canary()
-        return {**basic, "smoke": self._smoke(basic)}
+        basic["canary"] = proof.canary(self.deployment)
+        return {**basic, "smoke": proof.smoke(self.deployment, basic)}
 
     def _facts(self) -> dict[str, Any]:
         deployment, times = self.deployment, server.times(self.deployment)
@@ -216,7 +209,7 @@ class Objects:
             "ready": server.ready_path(deployment),
             "arguments": (
                 *server.arguments(deployment, models=self.server_access.models),
-                f"--metrics-config={_latencies(deployment)}_latencies=true",
+                f"--metrics-config={proof.latencies(deployment)}_latencies=true",
                 *server.restricted("$(TRB_ADMIN_KEY)"),
             ),
             "environment": environment,
@@ -266,70 +259,6 @@ class Objects:
         numbers = ("window", "up_percent", "up_seconds", "down_percent", "down_seconds")
         return {"metrics": listed, **{name: getattr(scale, name) for name in numbers}}
 
-    def _smoke(self, context: Mapping[str, Any]) -> dict[str, Any]:
-        """The pod of the Job, and the pod that sends golden cases to both versions of a canary."""
-        smoke: dict[str, Any] = {
-            "trb": self.has_gateway,
-            "deadline": server.times(self.deployment).start + SLACK,
-        }
-        check = self._check(self.name)
-        each = -(-self.deployment.spec.canary.requests // CLIENTS)
-        # A malformed request would count as a failure of this version.
-        load = f"--clients={CLIENTS} --requests={each} --no-malformed"
-        twice = " && ".join(
-            f"{' '.join(self._check(name))} {load} --quiet" for name in (self.name, f"{self.name}-canary")
-        )
-        for key, words in (("pod", check), ("both", ["sh", "-c", twice])):
-            smoke[key] = templates.render(
-                f"{FOLDER}/smoke-pod.jinja", **context, name=self.name, smoke=smoke, words=words
-            )
-        return smoke
-
-    def _check(self, service: str) -> list[str]:
-        """The command that proves the servers of a Service."""
-        url = f"http://{service}:{server.HTTP}"
-        if not self.has_gateway:
-            paths = [f"/v2/models/{endpoint}/ready" for endpoint in self.deployment.endpoints]
-            requests = f"[urllib.request.urlopen({url!r} + path, timeout=10).close() for path in {paths!r}]"
-            return ["python3", "-I", "-c", f"import urllib.request; {requests}"]
-        return ["trb", "smoke", server.MODELS, f"--url={url}"]
-
-    def _canary(self) -> dict[str, Any]:
-        canary = self.deployment.spec.canary
-        seconds = max(SLACK, math.ceil(canary.hold))
-        pods = f'service="{self.name}-headless",rollouts_pod_template_hash='
-        sides = Sides(stable=f'{pods}"{{{{args.stable-hash}}}}"', canary=f'{pods}"{{{{args.latest-hash}}}}"')
-        queries = canary_rules.queries(
-            self.deployment,
-            sides,
-            window=f"{seconds}s",
-            requests=canary.requests,
-            latency=_latencies(self.deployment),
-        )
-        # Answers are compared by the gateway's shadow, which a Rollout does not move.
-        left_out = {canary_rules.ANSWERS}
-        if not source.read(self.deployment.repository).counting:
-            left_out.add(canary_rules.LABELS)  # it compares what the tokenizer and the answers count
-        rendered = [
-            {
-                "name": query.rule.name,
-                "about": query.rule.about,
-                "limit": f"{query.rule.limit:g}",
-                "value": query.value,
-            }
-            for query in queries
-            if query.rule.name not in left_out
-        ]
-        return {
-            "steps": canary.steps,
-            "hold": math.ceil(canary.hold),
-            "requests": canary.requests,
-            "timeout": math.ceil(canary.timeout),
-            "looks": math.ceil(canary.timeout / SCRAPE),
-            "enough": _fewer(rules.of(self.deployment.endpoints), sides, seconds),
-            "queries": rendered,
-        }
-
 
 def objects(deployment: Deployment, *, helm: bool) -> Objects:
     """The objects. Raises ``TrbError`` for what a cluster could not run."""
@@ -337,23 +266,6 @@ def objects(deployment: Deployment, *, helm: bool) -> Objects:
     rendered = Objects(deployment=deployment, helm=helm)
     rendered.context  # noqa: B018  # raises before anything is rendered
     return rendered
-
-
-def _latencies(deployment: Deployment) -> str:
-    return HISTOGRAM if deployment.release.name >= HISTOGRAMS_FROM else SUMMARY
-
-
-def _fewer(models: str, sides: Sides, seconds: int) -> str:
-    """Requests that the version with fewer of them answered, failed ones included."""
-    counts = []
-    for side, matchers in (("stable", sides.stable), ("canary", sides.canary)):
-        within = f"{{{models},{matchers}}}[{seconds}s]"
-        parts = [
-            f"(sum(increase(nv_inference_request_{kind}{within})) or vector(0))"
-            for kind in ("success", "failure")
-        ]
-        counts.append(f'label_replace({" + ".join(parts)}, "side", "{side}", "", "")')
-    return f"min({' or '.join(counts)})"
 
 
 def _from_groups(text: str) -> str:
