@@ -134,7 +134,7 @@ def test_the_gateway(
     words = [
         word.replace("0.0.0.0", "127.0.0.1")
         .replace("--port=9000", f"--port={port}")
-        .replace("sentiment:8001", running.grpc)
+        .replace("dns:///sentiment-headless:8001", f"dns:///{running.grpc}")
         .replace("--repo=/models", f"--repo={deployments.GOLDEN}")
         .replace("--drain=10", "--drain=0.1")
         for word in program(command(exports["base/gateway-deployment.yaml"]))

@@ -226,7 +226,7 @@ class Objects:
         spec, drain = self.deployment.spec, server.times(self.deployment).drain
         arguments = ["trb", "gateway", "--host=0.0.0.0", f"--port={server.GATEWAY}"]
         arguments += [
-            f"--url={self.name}:{server.GRPC}",
+            f"--url=dns:///{self.name}-headless:{server.GRPC}",
             f"--repo={server.MODELS}",
             f"--drain={drain}",
             "--log-format=json",

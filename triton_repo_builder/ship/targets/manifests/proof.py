@@ -1,4 +1,4 @@
-"""What proves a version: golden cases after a sync, and the comparison of a canary with the stable version."""
+"""Proof of a version: golden cases after a sync, and the comparison of a canary with the stable version."""
 
 from __future__ import annotations
 
