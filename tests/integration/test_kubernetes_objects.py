@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support import deployments, kubernetes
+from tests.support import deployments, kubernetes, serve_repository
 from tests.support.deployments import GIT, KEY, OCI, SCALED, bucket, gateway, server
 from tests.support.kubernetes import built, by_name, custom_faults, faults, run, templated
 from tests.support.prometheus import promtool
@@ -230,6 +230,24 @@ def test_a_chart_is_packaged(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.glob("*.tgz")] == [
         f"sentiment-0.1.0+{deployment.revision[:12]}.tgz"
     ]
+
+
+def test_any_name_of_a_model(tmp_path: Path) -> None:
+    """Names that mean something to YAML, Jinja, Helm or PromQL."""
+    file = deployments.written(tmp_path, source=OCI, tables=LARGE, repository=False)
+    for name in ("a.b,c", "pipe|d", 'quo"te', "{{ .Values.image }}", "ü", "$(TRB_ADMIN_KEY)", "# x"):
+        serve_repository.python(tmp_path / "model_repository", name)
+    deployment = export.read(file)
+    for target in ("kubernetes", "helm"):
+        folder.write(export.render(target, deployment), tmp_path / target)
+    expected = by_name(built(tmp_path / "kubernetes" / "overlays" / "rollout"))
+    assert faults([*expected.values()], "1.37") == []
+    keda = ",autoscaling.keda=true,rollout.enabled=true"
+    chart = by_name(templated(tmp_path / "helm", "--set", f"{EVERYTHING}{keda}"))
+    assert {key: _normal(each) for key, each in chart.items()} == {
+        key: _normal(each) for key, each in expected.items()
+    }
+    run("helm", "lint", "--strict", tmp_path / "helm")
 
 
 # PromQL.

@@ -24,9 +24,12 @@ def bucket(scheme: str) -> str:
     return f"{scheme}://models/sentiment@sha256:{revision.collect(GOLDEN).index.digest}"
 
 
-def written(folder: Path, *, source: str, tables: str = "", name: str = "sentiment") -> Path:
+def written(
+    folder: Path, *, source: str, tables: str = "", name: str = "sentiment", repository: bool = True
+) -> Path:
     """``deploy.toml`` beside a copy of the golden repository. ``tables``: TOML after ``[repository]``."""
-    shutil.copytree(GOLDEN, folder / "model_repository", dirs_exist_ok=True)
+    if repository:
+        shutil.copytree(GOLDEN, folder / "model_repository", dirs_exist_ok=True)
     key = folder / "admin_key"
     key.write_text(f"{KEY}\n")
     key.chmod(0o600)

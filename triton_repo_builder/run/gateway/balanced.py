@@ -60,7 +60,7 @@ class BalancedChannel:
         raise failure
 
     def _turn(self, channel: Channel) -> tuple[bool, int]:
-        """The least busy first; a server that just took no connection last, since asking it may cost seconds."""
+        """The least busy first; a server that just took no connection last: asking it may cost seconds."""
         failed = self._failed.get(channel, -AGAIN)
         return asyncio.get_running_loop().time() - failed < AGAIN, self._calls[channel]
 
