@@ -192,6 +192,26 @@ class Scaling:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Kubernetes:
+    """A cluster: what is there already, and what fetches the repository."""
+
+    parent_gateway: str = key(
+        Text(), "Gateway (Gateway API) that routes attach to: NAME or NAMESPACE/NAME.", "gateway"
+    )
+    prometheus: str = key(
+        Text(),
+        "Address of Prometheus, for KEDA and Argo Rollouts.",
+        "http://prometheus-operated.monitoring:9090",
+    )
+    fetch_image: str = key(
+        Text(),
+        "Image that fetches the repository in an init container: with trb (oci), with git (git).",
+        "",
+        default="gateway.image for oci",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class SageMaker:
     """Amazon SageMaker: the account's side of an endpoint."""
 
@@ -251,6 +271,7 @@ class Spec:
     gateway: Gateway = nested(Gateway)
     exposure: Exposure = nested(Exposure)
     autoscaling: Scaling = nested(Scaling)
+    kubernetes: Kubernetes = nested(Kubernetes)
     sagemaker: SageMaker = nested(SageMaker)
     canary: Canary = nested(Canary)
 
