@@ -15,7 +15,7 @@ from triton_repo_builder.base import templates
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.text import some
 from triton_repo_builder.ship.stores import revision
-from triton_repo_builder.ship.targets import server, sources
+from triton_repo_builder.ship.targets import scaling, server, sources
 from triton_repo_builder.ship.targets.facts import Deployment
 from triton_repo_builder.ship.targets.spec import ALL, wrong
 
@@ -23,9 +23,6 @@ MODELS = "/mnt/models"
 """Where KServe puts what ``storageUri`` names."""
 HTTP, GRPC = 8080, 9000
 """Ports of KServe's own runtimes."""
-PENDING = 1.0
-"""Full batches that may wait in a replica, if nothing else is stated."""
-PROMETHEUS = "http://prometheus-operated.monitoring:9090"
 LABEL = 63
 """Characters of a label's value at most."""
 
@@ -59,13 +56,19 @@ def render(deployment: Deployment) -> dict[str, str]:
     )
     version = hashlib.sha256(f"{storage}\n{runtime}".encode()).hexdigest()[:8]
     predictor = {"version": f"v{version}", "runtime": f"{name}-{version}", "storage": storage}
-    files = {
+    objects = {
         "serving-runtime.yaml": runtime.replace("@version@", version),
         "service-account.yaml": templates.render("deploy/kserve/service_account.yaml.jinja", **common),
         "inference-service.yaml": templates.render(
             "deploy/kserve/inference_service.yaml.jinja", **common, **predictor, **_scaling(deployment)
         ),
-        "kustomization.yaml": templates.render("deploy/kserve/kustomization.yaml.jinja"),
+        **_monitoring(deployment, common),
+    }
+    files = {
+        **objects,
+        "kustomization.yaml": templates.render(
+            "deploy/kserve/kustomization.yaml.jinja", files=sorted(objects)
+        ),
         "canary/abort.yaml": templates.render("deploy/kserve/canary_abort.yaml.jinja"),
     }
     for step in deployment.spec.canary.steps:
@@ -139,24 +142,30 @@ def _replicas(deployment: Deployment, percent: int) -> int:
 
 
 def _least(deployment: Deployment) -> int:
-    scaling = deployment.spec.autoscaling
-    return scaling.least if scaling.most else deployment.spec.server.replicas
+    stated = deployment.spec.autoscaling
+    return stated.least if stated.most else deployment.spec.server.replicas
 
 
-def _scaling(deployment: Deployment) -> Mapping[str, Any]:
-    """Replicas, and what KEDA scales by: full batches that wait, summed over the replicas."""
-    scaling = deployment.spec.autoscaling
-    pods = f'pod=~"{deployment.name}-.*predictor-.*"'
-    gauge = "nv_inference_pending_request_count"
-    queries = [
-        f'sum(avg_over_time({gauge}{{model="{batcher.model}", {pods}}}[1m])) / {batcher.batch_of_replica}'
-        for batcher in deployment.batchers
-    ]
+def _scaling(deployment: Deployment) -> dict[str, Any]:
+    """Replicas, and what KEDA scales by."""
+    found = scaling.scaling(deployment)
     return {
         "least": _least(deployment),
-        "most": scaling.most or _least(deployment),
-        "queries": queries if scaling.most else [],
-        "threshold": f"{scaling.pending_batches or PENDING:g}",
-        "window": math.ceil(scaling.window),
-        "prometheus": PROMETHEUS,
+        "most": found.most if found else _least(deployment),
+        "scaling": found,
+        "prometheus": deployment.spec.kubernetes.prometheus,
+    }
+
+
+def _monitoring(deployment: Deployment, common: Mapping[str, Any]) -> dict[str, str]:
+    """What KEDA's queries read: the scraped pods, and rules on their series. Empty without autoscaling."""
+    if not deployment.spec.autoscaling.most:
+        return {}
+    pods = f'pod=~"{deployment.name}-v[0-9a-f]+-predictor-.*"'
+    groups = scaling.groups(deployment, pods)
+    return {
+        "pod-monitor.yaml": templates.render("deploy/kserve/pod_monitor.yaml.jinja", **common),
+        "prometheus-rule.yaml": templates.render(
+            "deploy/kserve/prometheus_rule.yaml.jinja", **common, groups=groups
+        ),
     }

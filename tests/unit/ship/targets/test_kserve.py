@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ def test_the_runtime_runs_triton_as_every_target_does(root: Path) -> None:
     assert len(restricted) == 2
     assert all(word.endswith("=$(ADMIN_KEY)") for word in restricted)
     secret = container["env"][0]["valueFrom"]["secretKeyRef"]
-    assert secret == {"name": "bert-admin-key", "key": "admin_key"}
+    assert secret == {"name": "bert-admin-key", "key": "key"}
     assert container["ports"][0] == {"name": "http1", "containerPort": 8080, "protocol": "TCP"}
     assert container["readinessProbe"]["httpGet"] == {"path": "/v2/models/whole/ready", "port": 8080}
     assert container["resources"]["limits"] == {"cpu": "1.5", "memory": str(2 << 30)}
@@ -141,8 +142,27 @@ def test_the_autoscaler_asks_for_waiting_batches(root: Path) -> None:
     assert (predictor["minReplicas"], predictor["maxReplicas"]) == (2, 6)
     assert service["metadata"]["annotations"]["serving.kserve.io/autoscalerClass"] == "keda"
     (metric,) = predictor["autoScaling"]["metrics"]
-    assert 'nv_inference_pending_request_count{model="step"' in metric["external"]["metric"]["query"]
+    assert 'trb:pending_batches:mean1m{deployment="bert"}' in metric["external"]["metric"]["query"]
     assert metric["external"]["target"] == {"type": "Value", "value": "1.5"}
+
+
+def test_what_the_autoscaler_reads_is_recorded_from_these_pods(root: Path) -> None:
+    stated = {"least": 2, "most": 6, "pending_batches": 1.5}
+    rendered = objects(from_bucket(root, autoscaling=stated))
+    assert set(rendered["kustomization.yaml"]["resources"]) == {
+        path for path in rendered if path != "kustomization.yaml" and not path.startswith("canary/")
+    }
+    (group,) = rendered["prometheus-rule.yaml"]["spec"]["groups"]
+    rules = {rule["record"]: rule for rule in group["rules"]}
+    pending = rules["trb:pending_batches:mean1m"]
+    assert pending["labels"] == {"deployment": "bert"}
+    pods = re.search(r'pod=~"([^"]+)"', pending["expr"])
+    assert pods is not None
+    name = rendered["inference-service.yaml"]["spec"]["predictor"]["name"]
+    assert re.fullmatch(pods[1], f"bert-{name}-predictor-6d5f7b9c4-x2x8p")
+    labels = rendered["serving-runtime.yaml"]["spec"]["labels"]
+    selected = rendered["pod-monitor.yaml"]["spec"]["selector"]["matchLabels"]
+    assert selected.items() <= labels.items()
 
 
 SOURCES = [
