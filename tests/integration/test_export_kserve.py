@@ -1,4 +1,4 @@
-"""``trb export kserve``: KServe's own initializer fetches the repository, and the rendered command serves it."""
+"""``trb export kserve``: KServe's initializer fetches the repository, and the rendered command serves it."""
 
 from __future__ import annotations
 

@@ -146,11 +146,12 @@ def test_moto_takes_every_request_and_has_what_it_says(
 
     sagemaker.create_model(**{**model, "ModelName": "bert-0123456789ab"})
     sagemaker.create_endpoint_config(**request(exported, "canary/create-endpoint-config"))
-    weights = request(exported, "canary/create-endpoint-config")["ProductionVariants"]
-    assert {each["VariantName"]: each["InitialVariantWeight"] for each in weights} == {
-        "stable": 90.0,
-        "candidate": 10.0,
-    }
+    # moto has no UpdateEndpoint: the endpoint gets the canary's configuration anew.
+    sagemaker.delete_endpoint(EndpointName="bert")
+    sagemaker.create_endpoint(**request(exported, "canary/update-endpoint"))
+    assert _weights(sagemaker) == {"stable": 90.0, "candidate": 10.0}
+    sagemaker.update_endpoint_weights_and_capacities(**request(exported, "canary/update-weights-50"))
+    assert _weights(sagemaker) == {"stable": 50.0, "candidate": 50.0}
     sagemaker.create_endpoint_config(**request(exported, "shadow/create-endpoint-config"))
 
     cloudwatch, scaling = boto3.client("cloudwatch"), boto3.client("application-autoscaling")
@@ -163,3 +164,8 @@ def test_moto_takes_every_request_and_has_what_it_says(
     scaling.put_scaling_policy(**request(exported, "put-scaling-policy"))
     (target,) = scaling.describe_scalable_targets(ServiceNamespace="sagemaker")["ScalableTargets"]
     assert (target["MinCapacity"], target["MaxCapacity"]) == (1, 3)
+
+
+def _weights(sagemaker: Any) -> dict[str, float]:
+    variants = sagemaker.describe_endpoint(EndpointName="bert")["ProductionVariants"]
+    return {each["VariantName"]: each.get("DesiredWeight", each.get("CurrentWeight")) for each in variants}
