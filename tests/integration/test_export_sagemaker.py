@@ -150,7 +150,7 @@ def test_moto_takes_every_request_and_has_what_it_says(
     sagemaker.delete_endpoint(EndpointName="bert")
     sagemaker.create_endpoint(**request(exported, "canary/update-endpoint"))
     assert _weights(sagemaker) == {"stable": 90.0, "candidate": 10.0}
-    sagemaker.update_endpoint_weights_and_capacities(**request(exported, "canary/update-weights-50"))
+    sagemaker.update_endpoint_weights_and_capacities(**request(exported, "canary/step-50"))
     assert _weights(sagemaker) == {"stable": 50.0, "candidate": 50.0}
     sagemaker.create_endpoint_config(**request(exported, "shadow/create-endpoint-config"))
 

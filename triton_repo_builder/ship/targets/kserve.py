@@ -56,11 +56,12 @@ def render(deployment: Deployment) -> dict[str, str]:
     )
     version = hashlib.sha256(f"{storage}\n{runtime}".encode()).hexdigest()[:8]
     predictor = {"version": f"v{version}", "runtime": f"{name}-{version}", "storage": storage}
+    service = {**common, **predictor, **_scaling(deployment)}
     objects = {
         "serving-runtime.yaml": runtime.replace("@version@", version),
         "service-account.yaml": templates.render("deploy/kserve/service_account.yaml.jinja", **common),
         "inference-service.yaml": templates.render(
-            "deploy/kserve/inference_service.yaml.jinja", **common, **predictor, **_scaling(deployment)
+            "deploy/kserve/inference_service.yaml.jinja", **service, promote=False
         ),
         **_monitoring(deployment, common),
     }
@@ -68,6 +69,9 @@ def render(deployment: Deployment) -> dict[str, str]:
         **objects,
         "kustomization.yaml": templates.render(
             "deploy/kserve/kustomization.yaml.jinja", files=sorted(objects)
+        ),
+        "canary/promote.yaml": templates.render(
+            "deploy/kserve/inference_service.yaml.jinja", **service, promote=True
         ),
         "canary/abort.yaml": templates.render("deploy/kserve/canary_abort.yaml.jinja"),
     }
@@ -148,17 +152,17 @@ def _least(deployment: Deployment) -> int:
 
 def _scaling(deployment: Deployment) -> dict[str, Any]:
     """Replicas, and what KEDA scales by."""
-    found = scaling.scaling(deployment)
+    autoscaler = scaling.scaling(deployment)
     return {
         "least": _least(deployment),
-        "most": found.most if found else _least(deployment),
-        "scaling": found,
+        "most": autoscaler.most if autoscaler else _least(deployment),
+        "scaling": autoscaler,
         "prometheus": deployment.spec.kubernetes.prometheus,
     }
 
 
 def _monitoring(deployment: Deployment, common: Mapping[str, Any]) -> dict[str, str]:
-    """What KEDA's queries read: the scraped pods, and rules on their series. Empty without autoscaling."""
+    """The objects behind KEDA's queries: scraped pods, rules on their series. Empty without autoscaling."""
     if not deployment.spec.autoscaling.most:
         return {}
     pods = f'pod=~"{deployment.name}-v[0-9a-f]+-predictor-.*"'

@@ -30,10 +30,16 @@ def from_bucket(root: Path, **tables: dict[str, Any]) -> Deployment:
     return files.read(root, repository={"source": files.bucket(root)}, **tables)
 
 
-def patched(service: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
-    """The service after a merge patch, as ``kubectl patch --type merge`` sends it."""
-    result = copy.deepcopy(service)
-    result["spec"].update(patch["spec"])
+def patched(target: Any, patch: Any) -> Any:
+    """The object after a merge patch (RFC 7386), as ``kubectl patch --type merge`` sends it."""
+    if not isinstance(patch, dict):
+        return copy.deepcopy(patch)
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = patched(result.get(key), value)
     return result
 
 
@@ -41,6 +47,7 @@ def test_every_object_is_valid_by_its_schema(root: Path) -> None:
     rendered = objects(from_bucket(root, server={"gpus": 1}))
     assert sorted(rendered) == [
         "canary/abort.yaml",
+        "canary/promote.yaml",
         "canary/step-10.yaml",
         "canary/step-100.yaml",
         "canary/step-50.yaml",
@@ -119,6 +126,20 @@ def test_a_canary_has_the_steps_shares_and_as_many_replicas(root: Path) -> None:
     assert shares == {5: 1, 30: 2, 100: 4}
     assert service["metadata"]["annotations"]["serving.kserve.io/deploymentMode"] == "Standard"
     assert rendered["canary/abort.yaml"] == {"spec": {"canary": None}}
+
+
+def test_a_canary_goes_from_the_running_version_to_the_new_one(root: Path) -> None:
+    stable = objects(from_bucket(root))["inference-service.yaml"]
+    (root / "step" / "1" / "model.py").write_text("# another\n")
+    new = objects(from_bucket(root))
+    service = stable
+    for step in (10, 50, 100):
+        service = patched(service, new[f"canary/step-{step}.yaml"])
+        assert files.kserve_errors(service) == []
+        assert service["spec"]["predictor"] == stable["spec"]["predictor"]
+        assert service["spec"]["canary"][0]["predictor"]["name"] != service["spec"]["predictor"]["name"]
+    assert patched(service, new["canary/abort.yaml"]) == stable
+    assert patched(service, new["canary/promote.yaml"]) == new["inference-service.yaml"]
 
 
 def test_another_version_has_another_name_and_runtime(root: Path) -> None:

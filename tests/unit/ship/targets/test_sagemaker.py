@@ -34,8 +34,10 @@ REQUESTS = {
     "put-scaling-policy": ("application-autoscaling", "PutScalingPolicy"),
     "canary/create-endpoint-config": ("sagemaker", "CreateEndpointConfig"),
     "canary/update-endpoint": ("sagemaker", "UpdateEndpoint"),
-    "canary/update-weights-50": ("sagemaker", "UpdateEndpointWeightsAndCapacities"),
-    "canary/update-weights-100": ("sagemaker", "UpdateEndpointWeightsAndCapacities"),
+    "canary/step-50": ("sagemaker", "UpdateEndpointWeightsAndCapacities"),
+    "canary/step-100": ("sagemaker", "UpdateEndpointWeightsAndCapacities"),
+    "canary/abort": ("sagemaker", "UpdateEndpointWeightsAndCapacities"),
+    "canary/promote": ("sagemaker", "UpdateEndpoint"),
     "shadow/create-endpoint-config": ("sagemaker", "CreateEndpointConfig"),
     "shadow/update-endpoint": ("sagemaker", "UpdateEndpoint"),
 }
@@ -221,8 +223,12 @@ def test_variants_beside_the_stable_model(root: Path) -> None:
     variants = bodies["canary/create-endpoint-config"]["ProductionVariants"]
     weights = {each["ModelName"]: each["InitialVariantWeight"] for each in variants}
     assert weights == {"bert-old": 80.0, model: 20.0}
-    later = bodies["canary/update-weights-60"]["DesiredWeightsAndCapacities"]
+    later = bodies["canary/step-60"]["DesiredWeightsAndCapacities"]
     assert [each["DesiredWeight"] for each in later] == [40.0, 60.0]
+    back = bodies["canary/abort"]["DesiredWeightsAndCapacities"]
+    assert [each["DesiredWeight"] for each in back] == [100.0, 0.0]
+    alone = bodies["create-endpoint-config"]["EndpointConfigName"]
+    assert bodies["canary/promote"] == {"EndpointName": "bert", "EndpointConfigName": alone}
     shadow = bodies["shadow/create-endpoint-config"]
     assert [each["ModelName"] for each in shadow["ProductionVariants"]] == ["bert-old"]
     assert [each["ModelName"] for each in shadow["ShadowProductionVariants"]] == [model]

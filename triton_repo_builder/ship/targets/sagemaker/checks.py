@@ -1,4 +1,4 @@
-"""What SageMaker would refuse, said before anything is written."""
+"""Checks for a deployment that SageMaker would refuse, before anything is written."""
 
 from __future__ import annotations
 

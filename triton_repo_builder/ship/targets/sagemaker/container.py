@@ -17,7 +17,7 @@ from triton_repo_builder.ship.targets.spec import wrong
 
 MEBI = 1 << 20
 SHARED_MEMORY = 64 * MEBI
-"""Of a container: SageMaker takes no other size
+"""Bytes of a container's /dev/shm: SageMaker takes no other size
 (https://github.com/aws/amazon-sagemaker-examples/issues/3506), and this is Docker's."""
 LARGEST_REGION = 16 * MEBI
 """First bytes of a Python instance if nothing is set."""
@@ -62,20 +62,20 @@ def environment(deployment: Deployment) -> dict[str, str]:
 
 def endpoint(deployment: Deployment) -> str:
     """The model that requests reach. Raises ``TrbError`` USAGE."""
-    stated, known = deployment.spec.sagemaker.endpoint, deployment.endpoints
-    if stated and stated not in known:
+    stated, endpoints = deployment.spec.sagemaker.endpoint, deployment.endpoints
+    if stated and stated not in endpoints:
         raise wrong(
             deployment.file,
             f"'sagemaker.endpoint' is {stated!r:.80}, no endpoint of {deployment.repository.path}",
-            f"name one of {', '.join(known)}",
+            f"name one of {', '.join(endpoints)}",
         )
-    if not stated and len(known) > 1:
+    if not stated and len(endpoints) > 1:
         raise wrong(
             deployment.file,
-            f"the repository has {len(known)} endpoints, {some(known)}, and SageMaker's container serves one",
+            f"the repository has {len(endpoints)} endpoints, {some(endpoints)}, and SageMaker serves one",
             "name it in sagemaker.endpoint, or build a repository for each",
         )
-    return stated or known[0]
+    return stated or endpoints[0]
 
 
 def _region(deployment: Deployment) -> int:

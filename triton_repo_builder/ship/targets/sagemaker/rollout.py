@@ -65,10 +65,10 @@ def alarms(deployment: Deployment) -> dict[str, dict[str, Any]]:
     common = {"EvaluationPeriods": 1, "TreatMissingData": "notBreaching"}
 
     def metric(label: str, counter: str) -> dict[str, Any]:
-        what = {"Namespace": "AWS/SageMaker", "MetricName": counter, "Dimensions": dimensions}
+        source = {"Namespace": "AWS/SageMaker", "MetricName": counter, "Dimensions": dimensions}
         return {
             "Id": label,
-            "MetricStat": {"Metric": what, "Period": 60, "Stat": "Sum"},
+            "MetricStat": {"Metric": source, "Period": 60, "Stat": "Sum"},
             "ReturnData": False,
         }
 

@@ -40,9 +40,12 @@ def tag(content: object) -> str:
 
 
 def beside_stable(
-    deployment: Deployment, model: str, tags: list[dict[str, str]]
+    deployment: Deployment, model: str, promoted: str, tags: list[dict[str, str]]
 ) -> dict[str, dict[str, Any]]:
-    """Endpoint configurations with the model that runs now: a canary by weights, and a shadow."""
+    """Endpoint configurations with the model that runs now: a canary by weights, and a shadow.
+
+    ``promoted``: the configuration of ``model`` alone.
+    """
     name, stable = deployment.name, deployment.spec.sagemaker.stable
     if not stable:
         return {}
@@ -63,19 +66,21 @@ def beside_stable(
     )
     endpoint = {"EndpointName": name}
     weights = {
-        f"canary/update-weights-{step}": {
+        f"canary/{'abort' if step == 0 else f'step-{step}'}": {
             **endpoint,
             "DesiredWeightsAndCapacities": [
                 {"VariantName": STABLE, "DesiredWeight": float(ALL - step)},
                 {"VariantName": CANDIDATE, "DesiredWeight": float(step)},
             ],
         }
-        for step in later
+        for step in (0, *later)
     }
     return {
         "canary/create-endpoint-config": canary,
         "canary/update-endpoint": {**endpoint, "EndpointConfigName": canary["EndpointConfigName"]},
         **weights,
+        # SageMaker shifts traffic step by step between endpoints of one variant only.
+        "canary/promote": {**endpoint, "EndpointConfigName": promoted},
         "shadow/create-endpoint-config": shadow,
         "shadow/update-endpoint": {**endpoint, "EndpointConfigName": shadow["EndpointConfigName"]},
     }
