@@ -82,7 +82,8 @@ def test_the_container_starts_and_answers(
     argv = [word.replace(sagemaker_start.REPOSITORY, str(unpacked)) for word in argv]
     name, case, tolerance = command_line.golden_case(models)
     assert f"--load-model={name}" in argv
-    with command_line.started(argv, unpacked, tmp_path) as running:
+    # The server itself reads the name of the model, too.
+    with command_line.started(argv, unpacked, tmp_path, environment=variables) as running:
         until(lambda: running.process.poll() is not None or answers(f"http://127.0.0.1:{port}/ping"), 120)
         assert running.process.poll() is None, running.told()
         body = json.dumps({"inputs": case["inputs"]}).encode()
