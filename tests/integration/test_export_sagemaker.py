@@ -37,8 +37,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def exported(models: Path) -> Path:
     """The export, beside the repository."""
     sagemaker = {"role": files.ROLE, "bucket": "s3://models/archives", "stable": "bert-0123456789ab"}
-    tuned = files.ROOT / "examples" / "tuned_sleeper" / "report.json"
-    scaling = {"least": 1, "most": 3, "report": str(tuned)}
+    scaling = {"least": 1, "most": 3, "report": files.capacity(models.parent)}
     file = files.write(models, server={"image": files.ECR}, sagemaker=sagemaker, autoscaling=scaling)
     output = models.parent / "deploy"
     trb("export", "sagemaker", file, "--output", output)

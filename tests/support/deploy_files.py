@@ -53,6 +53,13 @@ def read(root: Path, **tables: dict[str, Any]) -> Deployment:
     return export.read(write(root, **tables))
 
 
+def capacity(folder: Path, per_second: float = 100.0) -> str:
+    """A table with what a replica answers within the objective, for ``autoscaling.report``."""
+    file = folder / "capacity.csv"
+    file.write_text(f"name,per_second,p99_ms\nbert,{per_second:g},40\n")
+    return str(file)
+
+
 def bucket(root: Path, location: str = "s3://models/bert") -> str:
     """The address of the repository once it is pushed there."""
     return f"{location}@sha256:{revision.collect(root).index.digest}"

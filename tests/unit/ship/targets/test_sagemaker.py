@@ -41,7 +41,6 @@ REQUESTS = {
     "shadow/create-endpoint-config": ("sagemaker", "CreateEndpointConfig"),
     "shadow/update-endpoint": ("sagemaker", "UpdateEndpoint"),
 }
-TUNED = Path(__file__).resolve().parents[4] / "examples" / "tuned_sleeper" / "report.json"
 
 
 @cache
@@ -85,7 +84,7 @@ def test_every_request_is_valid_by_the_services_models(root: Path) -> None:
     bodies = requests(
         root,
         sagemaker={"stable": "bert-0123456789ab"},
-        autoscaling={"least": 1, "most": 4, "report": str(TUNED)},
+        autoscaling={"least": 1, "most": 4, "report": files.capacity(root.parent)},
     )
     assert sorted(bodies) == sorted(REQUESTS)
     assert {path: faults(path, body) for path, body in bodies.items()} == dict.fromkeys(bodies, "")
@@ -236,6 +235,17 @@ def test_variants_beside_the_stable_model(root: Path) -> None:
     assert len(names) == 3
 
 
+def test_replicas_follow_half_of_the_measured_capacity(root: Path) -> None:
+    stated = {"least": 1, "most": 4, "report": files.capacity(root.parent, 30.0)}
+    bodies = requests(root, autoscaling=stated)
+    policy = bodies["put-scaling-policy"]["TargetTrackingScalingPolicyConfiguration"]
+    assert policy["TargetValue"] == 30 * 60 / 2
+    target = bodies["register-scalable-target"]
+    assert (target["MinCapacity"], target["MaxCapacity"]) == (1, 4)
+    assert target["ResourceId"] == "endpoint/bert/variant/server"
+    assert bodies["create-endpoint-config"]["ProductionVariants"][0]["InitialInstanceCount"] == 1
+
+
 def test_what_never_changes_has_a_name_of_its_content(root: Path) -> None:
     first = requests(root)
     assert requests(root) == first
@@ -258,7 +268,7 @@ def refusals() -> Iterator[tuple[str, dict[str, dict[str, Any]]]]:
     yield "'sagemaker.endpoint' is 'bert', no endpoint", {"sagemaker": {"endpoint": "bert"}}
     yield "'sagemaker.stable' is 'bert_old', no name", {"sagemaker": {"stable": "bert_old"}}
     yield "'canary.steps' begin with 60 %", {"canary": {"steps": [60, 100]}}
-    yield "'canary.hold' is 7200 s", {"canary": {"hold": "2h"}}
+    yield "'canary.hold' is 7200 s", {"canary": {"hold": "2h", "timeout": "3h"}}
     yield "'server.start' is 30 s", {"server": {"start": "30s"}}
     yield "scales by requests per minute", {"autoscaling": {"most": 4, "pending_batches": 1.0}}
 
