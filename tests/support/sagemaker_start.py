@@ -1,7 +1,8 @@
 """What SageMaker's Triton container makes of its environment and of /opt/ml/model before the server starts.
 
 A model of docker/sagemaker/serve in https://github.com/triton-inference-server/server (read at e1db8a60,
-2026-08-19) for a single model: which variables become which options, and which repositories it refuses.
+2026-08-19; release 24.10 has the same but the inference type) for a single model: which variables become
+which options, and which repositories it refuses.
 """
 
 from __future__ import annotations
