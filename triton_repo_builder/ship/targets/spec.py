@@ -220,6 +220,22 @@ class Kubernetes:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SageMaker:
+    """Amazon SageMaker: the account's side of an endpoint."""
+
+    role: str = key(Text(), "ARN of the role that SageMaker assumes.", "", default="none")
+    bucket: str = key(Text(), "s3://BUCKET/PREFIX that the archive is uploaded to.", "", default="none")
+    instance: str = key(Text(), "Instance type of a replica.", "ml.m5.xlarge")
+    endpoint: str = key(Text(), "Endpoint that requests reach.", "", default="the only one")
+    stable: str = key(
+        Text(),
+        "SageMaker's name of the model that runs now, beside which a canary or shadow is put.",
+        "",
+        default="no such files",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Rules:
     """Limits of a canary, relative to the stable version, beyond which it is taken back."""
 
@@ -264,6 +280,7 @@ class Spec:
     exposure: Exposure = nested(Exposure)
     autoscaling: Scaling = nested(Scaling)
     kubernetes: Kubernetes = nested(Kubernetes)
+    sagemaker: SageMaker = nested(SageMaker)
     canary: Canary = nested(Canary)
 
 
