@@ -79,7 +79,7 @@ def running(folder: Path) -> Iterator[Hub]:
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         hub.url = f"http://127.0.0.1:{server.server_address[1]}"
         hub.cdn = hub.url.replace("127.0.0.1", "localhost")
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
         try:
             yield hub

@@ -8,6 +8,7 @@ https://huggingface.co/docs/huggingface_hub/package_reference/environment_variab
 from __future__ import annotations
 
 import re
+import shlex
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -204,11 +205,11 @@ def _chosen(name: HubName, listing: Listing, folder: Path, file: str) -> str:
     """The ONNX file to build: the one that is named, else as of a folder. Raises ``TrbError``."""
     every = sorted(each for each in listing.files if each.endswith(ONNX))
     if file:
-        if file in listing.files:
+        if file in every:
             return file
         raise TrbError(
             Code.NOT_FOUND,
-            f"no such file: {file}",
+            f"no such ONNX file: {file}",
             where=str(replace(name, file="")),
             remedy=f"its ONNX files are {some(every, LISTED)}" if every else "it has no ONNX file",
         )
@@ -223,7 +224,7 @@ def _chosen(name: HubName, listing: Listing, folder: Path, file: str) -> str:
             Code.NOT_FOUND,
             f"several ONNX files: {some(candidates, LISTED)}",
             where=str(name),
-            remedy=f"name one, e.g. --file {candidates[0]}",
+            remedy=f"name one, e.g. --file {shlex.quote(candidates[0])}",
         )
     return candidates[0]
 

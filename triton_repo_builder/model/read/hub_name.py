@@ -78,14 +78,20 @@ def of(path: Path) -> HubName | None:
     """
     if is_scheme(path):
         return parse(Path(*path.parts[1:]).as_posix().removeprefix("models/"))
-    if path.is_absolute() or len(path.parts) < 2 or path.parts[0] in (".", "..", "~"):
-        return None
-    if os.path.lexists(path.parts[0]):
-        return None
-    name = parse(path.as_posix())
+    return _relative(path) if not os.path.lexists(path.parts[0] if path.parts else ".") else None
+
+
+def _relative(path: Path) -> HubName | None:
+    """The name that a relative path has the form of."""
+    name = None if path.is_absolute() else parse(path.as_posix())
     if name is None or name.model.lower().endswith(FILES):
         return None
     return name if not name.file or name.file.endswith(ONNX) else None
+
+
+def hint(path: Path) -> str:
+    """What to write if a path that does not exist was meant as a name; empty if it cannot be one."""
+    return f"; a model on the Hub is hf://{path}" if _relative(path) else ""
 
 
 def is_plain(file: str) -> bool:
@@ -102,7 +108,7 @@ def is_plain(file: str) -> bool:
 
 def note(path: Path) -> str:
     """A note on a folder here that has the name of a model in the library's cache; empty else."""
-    if path.is_absolute() or len(path.parts) != 2 or not path.is_dir() or parse(path.as_posix()) is None:
+    if len(path.parts) != 2 or not path.is_dir() or _relative(path) is None:
         return ""
     home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
     cache = os.environ.get("HF_HUB_CACHE") or Path(os.environ.get("HF_HOME") or home, "hub")

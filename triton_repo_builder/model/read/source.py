@@ -17,6 +17,7 @@ from triton_repo_builder.base.files import Checksum, File
 from triton_repo_builder.base.text import some
 from triton_repo_builder.model.read import (
     foreign,
+    hub_name,
     image_processor,
     label_file,
     timm_config,
@@ -291,7 +292,7 @@ def model_file(path: Path, name: str | None = None) -> Path:
             Code.NOT_FOUND,
             "no such file or folder",
             where=str(path),
-            remedy="check the path",
+            remedy=f"check the path{hub_name.hint(path)}",
         )
     if not path.is_dir():
         if name is not None:
