@@ -46,7 +46,8 @@ class Hub:
     def environment(self, cache: Path, **more: str) -> dict[str, str]:
         """Variables for a process that shall ask this hub."""
         empty = dict.fromkeys(("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_TOKEN"), "")
-        return {**empty, "HF_ENDPOINT": self.url, "HF_HOME": str(cache), "HF_HUB_DISABLE_XET": "1", **more}
+        places = {"HF_ENDPOINT": self.url, "HF_HOME": str(cache), "HF_HUB_CACHE": str(cache / "hub")}
+        return {**empty, **places, **more}
 
     def commit(self, model: str) -> str:
         """A hash of all files, as a commit has one."""
