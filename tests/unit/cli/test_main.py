@@ -31,6 +31,7 @@ HEAVY = (
     "grpc",
     "tritonclient",
     "transformers",
+    "huggingface_hub",
     "tokenizers",
     "jinja2",
     "google",

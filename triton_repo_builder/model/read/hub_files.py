@@ -46,12 +46,12 @@ def companions(files: Collection[str], chosen: str, modules: Mapping[str, str]) 
 
     ``modules``: the kind of each module of sentence-transformers by its folder, as modules.json has them.
     """
-    known = {str(folder / name) for folder in PurePosixPath(chosen).parents for name in NAMES}
+    described = {str(folder / name) for folder in PurePosixPath(chosen).parents for name in NAMES}
     for folder, kind in modules.items():
         if is_plain(folder):
             names = (*NAMES, WEIGHTS) if kind in WEIGHTED else NAMES
-            known |= {str(PurePosixPath(folder, name)) for name in names}
-    present = {file for file in (*known, CARD) if file in files}
+            described |= {str(PurePosixPath(folder, name)) for name in names}
+    present = {file for file in (*described, CARD) if file in files}
     return sorted(file for file in present if not _superseded(file, present))
 
 

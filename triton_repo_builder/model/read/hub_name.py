@@ -90,7 +90,7 @@ def _relative(path: Path) -> HubName | None:
 
 
 def hint(path: Path) -> str:
-    """What to write if a path that does not exist was meant as a name; empty if it cannot be one."""
+    """Remedy for a path that does not exist, if a name can be meant; empty else."""
     return f"; a model on the Hub is hf://{path}" if _relative(path) else ""
 
 
