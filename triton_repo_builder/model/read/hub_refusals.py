@@ -42,7 +42,7 @@ def refused(error: Exception, name: HubName, endpoint: str, cache: Path) -> TrbE
         return files.explain(
             OSError(errno.ENOSPC, ""), cache, how="with HF_HUB_CACHE", kept="nothing was built"
         )
-    if isinstance(error, PermissionError) or (isinstance(error, OSError) and error.errno == errno.EROFS):
+    if isinstance(error, OSError) and (error.filename or error.errno in (errno.EACCES, errno.EROFS)):
         return files.explain(error, cache, how="with HF_HUB_CACHE")
     kinds = {each.__name__ for each in type(error).__mro__}
     cause = error.__cause__

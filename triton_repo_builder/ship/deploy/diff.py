@@ -204,7 +204,7 @@ def _origin(old: Snapshot, new: Snapshot) -> Iterator[tuple[str, str, str]]:
     for about, before, after in (
         ("source run", old.origin.source_run, new.origin.source_run),
         ("data set", old.origin.dataset_id, new.origin.dataset_id),
-        ("model", old.origin.hub, new.origin.hub),
+        ("hub model", old.origin.hub, new.origin.hub),
         ("licence", old.origin.license, new.origin.license),
         ("trb", old.origin.trb_version, new.origin.trb_version),
         *(

@@ -12,6 +12,7 @@ import pytest
 import tiny
 
 from tests.support import hub as support
+from tests.support import needs
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.model.read import hub, hub_name, hub_refusals
 from triton_repo_builder.model.read.hub_name import HubName
@@ -211,6 +212,17 @@ def test_a_damaged_file_in_the_cache_is_refused(running: support.Hub) -> None:
     assert str(blob) in error.remedy
 
 
+def test_a_full_disk(running: support.Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    with tiny.small_disk(disk, "12k") as mounted:
+        if not mounted:
+            needs.unavailable("this user may not mount a file system")
+        _point(monkeypatch, running.url, disk)
+        error = refusal()
+    assert (error.code, error.where) == (Code.DISK_FULL, str(disk))
+    assert "HF_HUB_CACHE" in error.remedy
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [
@@ -221,6 +233,7 @@ def test_a_damaged_file_in_the_cache_is_refused(running: support.Hub) -> None:
         ),
         (PermissionError(errno.EACCES, "Permission denied", "/x"), Code.OUTPUT_NOT_WRITABLE),
         (OSError(errno.EROFS, "Read-only file system", "/x"), Code.OUTPUT_NOT_WRITABLE),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", "/proc/x"), Code.OUTPUT_NOT_WRITABLE),
         (ConnectionError("no route to host"), Code.STORAGE_UNREACHABLE),
         (OSError("Consistency check failed: file should be of size 2 but has size 1"), Code.DOWNLOAD_FAILED),
         (RuntimeError("something of Xet"), Code.DOWNLOAD_FAILED),
