@@ -107,11 +107,17 @@ def is_plain(file: str) -> bool:
 
 
 def note(path: Path) -> str:
-    """A note on a folder here that has the name of a model in the library's cache; empty else."""
+    """A note on a folder here that has the name of a model on the Hub; empty without a sign of that model.
+
+    Signs: files that every repository or download of the Hub has, or the model in the library's cache.
+    """
     if len(path.parts) != 2 or not path.is_dir() or _relative(path) is None:
         return ""
     home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
-    cache = os.environ.get("HF_HUB_CACHE") or Path(os.environ.get("HF_HOME") or home, "hub")
-    if not (Path(cache).expanduser() / f"models--{'--'.join(path.parts)}").is_dir():
+    cache = Path(
+        os.environ.get("HF_HUB_CACHE") or Path(os.environ.get("HF_HOME") or home, "hub")
+    ).expanduser()
+    signs = (path / ".gitattributes", path / ".cache/huggingface", cache / f"models--{'--'.join(path.parts)}")
+    if not any(map(os.path.lexists, signs)):
         return ""
     return f"{path} is a folder here, and is taken: the model of that name on the Hub is hf://{path}"

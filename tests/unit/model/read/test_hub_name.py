@@ -76,15 +76,16 @@ def test_text_that_is_no_name_is_refused() -> None:
     assert (caught.value.code, caught.value.where) == (Code.USAGE, "--model")
 
 
-def test_a_folder_with_the_name_of_a_cached_model_is_taken_and_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("sign", ["hf/hub/models--a--b", "a/b/.gitattributes", "a/b/.cache/huggingface"])
+def test_a_folder_with_the_name_of_a_model_is_taken_and_said(
+    sign: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HF_HUB_CACHE", raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     (tmp_path / "a" / "b").mkdir(parents=True)
     options = BuildOptions(model=Path("a/b"))
     assert cli_hub.fetched(options) == (options, ())
-    (tmp_path / "hf" / "hub" / "models--a--b").mkdir(parents=True)
+    (tmp_path / sign).mkdir(parents=True)
     same, (note,) = cli_hub.fetched(options)
     assert same == options
     assert "hf://a/b" in note
