@@ -171,6 +171,11 @@ def test_a_hub_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert "127.0.0.1:9" in error.message
 
 
+def test_a_commit_that_is_none_is_refused(running: support.Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(support.Hub, "commit", lambda self, model: "../../etc")
+    assert refusal().code is Code.STORAGE_FAILED
+
+
 def test_several_files_and_parts_of_a_generator_are_refused(running: support.Hub) -> None:
     folder = running.folder / MODEL / "onnx"
     (folder / "model.onnx").rename(folder / "model_fp16.onnx")

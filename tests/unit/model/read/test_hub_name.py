@@ -102,6 +102,12 @@ def test_a_name_in_trb_toml_is_not_a_path(tmp_path: Path, value: str, model: str
     assert trb_toml.read_toml(toml)["model"] == Path(model)
 
 
+@pytest.mark.parametrize("path", ["", "../x", "a/../../x", "/x", "a\\b", "a\x1b[2J", "a\nb"])
+def test_paths_that_a_hub_may_not_state(path: str) -> None:
+    assert hub_name.is_plain("a/b c.json")
+    assert not hub_name.is_plain(path)
+
+
 FILES = {
     *("README.md", "config.json", "tokenizer.json", "tokenizer_config.json", "sentencepiece.bpe.model"),
     *("modules.json", "1_Pooling/config.json", "2_Dense/config.json", "2_Dense/model.safetensors"),
