@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 ROUTES = Path("deploy/compose/traefik/routes.yml")
 TRAEFIK = "http://127.0.0.1:8080"
 GRPC_PORT = "the URL's port + 1"
+MEDIAN = 0.5
+"""Quantile of a verdict that the rule on p99 gave for the median."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -344,6 +346,7 @@ def _row(verdict: Verdict) -> tuple[str, ...]:
             "limit": verdict.rule.limit,
             "requests": verdict.requests,
             "state": verdict.state,
+            "quantile": verdict.quantile,
         }
     )
 
@@ -364,7 +367,7 @@ def _cells(rule: dict[str, Any]) -> tuple[str, ...]:
         return f"{100 * value:.3g} %" if share else f"{value:.2f}"
 
     return (
-        rule["rule"],
+        f"{rule['rule']} (median)" if rule["quantile"] == MEDIAN else rule["rule"],
         rule["source"],
         side(rule["stable"]),
         side(rule["canary"]),

@@ -103,6 +103,8 @@ def test_the_live_table_has_both_numbers() -> None:
     assert str(table.title).startswith("10 % to the canary · step 1 of 3 · 12 s · 200 requests")
     assert canary._row(look(10, 2.0).verdicts[0])[:2] == ("p99", "traffic")
     assert canary._row(look(10, 2.0).verdicts[0])[-1] == "broken"
+    median = replace(look(10, 2.0).verdicts[0], quantile=0.5)
+    assert canary._row(median)[0] == "p99 (median)"
 
 
 def test_taken_back_names_the_rule_and_the_time() -> None:
