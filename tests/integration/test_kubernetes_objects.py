@@ -111,6 +111,13 @@ def test_names_are_found(oci: Path) -> None:
         for (kind, _), each in objects.items()
         if kind in ("Deployment", "Job")
     ]
+    # Argo Rollouts labels the pods of both versions.
+    strategy = objects["Rollout", "sentiment"]["spec"]["strategy"]["canary"]
+    server_labels = objects["Deployment", "sentiment"]["spec"]["template"]["metadata"]["labels"]
+    pods += [{**server_labels, **strategy[side]["labels"]} for side in ("stableMetadata", "canaryMetadata")]
+    (gateway_,) = objects["Deployment", "sentiment-gateway"]["spec"]["template"]["spec"]["containers"]
+    assert "--url=dns:///sentiment-stable:8001" in gateway_["args"]
+    assert ("Service", "sentiment-stable") in objects
     for (kind, name), each in objects.items():
         selector = each["spec"]["selector"] if kind == "Service" else None
         selector = each["spec"]["podSelector"]["matchLabels"] if kind == "NetworkPolicy" else selector

@@ -37,7 +37,7 @@ def render(deployment: Deployment) -> dict[str, str]:
     files = {f"templates/{path}": _when(f"base/{path}", text) for path, text in kubernetes.base(each).items()}
     parts = kubernetes.components(each)
     parts["route"] = kubernetes.routes(each, 0)
-    parts["rollout"] = {"service.yaml": kubernetes.canary_service(each), **each.rollout()}
+    parts["rollout"] = kubernetes.rollout(each)
     for name, content in parts.items():
         files |= {f"templates/{name}-{path}": _when(name, text) for path, text in content.items()}
     stated = _values(each)

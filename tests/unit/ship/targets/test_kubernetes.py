@@ -264,7 +264,7 @@ def test_one_clear_message(tmp_path: Path, name: str, target: str) -> None:
     assert error.value.code is Code.USAGE and error.value.where.endswith("deploy.toml")
 
 
-@pytest.mark.parametrize("suffix", ["-gateway", "-canary", "-headless"])
+@pytest.mark.parametrize("suffix", ["-gateway", "-canary", "-headless", "-stable"])
 def test_names_that_other_objects_have(tmp_path: Path, suffix: str) -> None:
     deployment = deployments.read(tmp_path, source="image", tables=server(), name=f"bert{suffix}")
     with pytest.raises(TrbError, match=f"'name' ends with {suffix}"):

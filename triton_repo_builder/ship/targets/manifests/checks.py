@@ -12,7 +12,7 @@ from triton_repo_builder.ship.targets.facts import Deployment
 from triton_repo_builder.ship.targets.manifests.values import size
 from triton_repo_builder.ship.targets.spec import wrong
 
-SUFFIXES = ("-gateway", "-canary", "-headless")
+SUFFIXES = ("-gateway", "-canary", "-headless", "-stable")
 """Ends of the names of objects that a deployment has besides its server."""
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _PARENT = re.compile(rf"({_LABEL}/)?{_LABEL}(\.{_LABEL})*")
