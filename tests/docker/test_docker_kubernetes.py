@@ -32,9 +32,7 @@ UNITS = {"Mi": 1 << 20, "Gi": 1 << 30}
 
 
 @pytest.fixture(scope="module")
-def image(
-    client: Any, slim: str, wheels: Path, minilm: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
+def image(client: Any, wheels: Path, minilm: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """One image for server, gateway and smoke Job, with the repository."""
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", *lists.pinned(gateway=True)]
     process.run([*pip, "--find-links", str(wheels), "-d", str(wheels)], timeout=600)
