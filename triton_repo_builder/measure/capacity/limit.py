@@ -31,7 +31,7 @@ class Limit:
 
     @property
     def pending(self) -> float:
-        """Of the model whose queue is the longest."""
+        """Waiting batches of the model whose queue is the longest."""
         return max(self.pending_batches.values())
 
 

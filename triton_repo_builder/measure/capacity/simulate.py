@@ -36,11 +36,13 @@ class Trace:
     """When each request of a run entered the queue of each stage and left it, in milliseconds."""
 
     latency: Floats
-    """Of each request."""
+    """Latency of each request."""
     queued: Floats
     """By stage and request: entry of the queue, since t = 0."""
     started: Floats
     """By stage and request: beginning of the execution, since t = 0."""
+    busy_ms: float
+    """Time of all cores that executions and answers kept busy."""
 
 
 def run(service: Service, arrivals: Floats, seed: int, servers: Integers | None = None) -> Floats:
@@ -84,7 +86,7 @@ class _Machine:
     def run(self) -> Trace:
         due = self._due.tolist()
         ended = np.zeros(len(due))
-        following, count = 0, len(due)
+        following, count, busy = 0, len(due), 0.0
         while following < count or self._running or self._timers:
             speed = self._speed()
             first = min(self._running, key=_remaining, default=None)
@@ -93,6 +95,8 @@ class _Machine:
             timer = min(self._timers.values(), default=NEVER)
             moment = min(end, arrival, timer)
             passed = (moment - self._now) * speed
+            threads = sum(execution.threads for execution in self._running)
+            busy += min(threads, self._service.cores or threads) * (moment - self._now)
             for execution in self._running:
                 execution.left -= passed
             self._now = moment
@@ -107,7 +111,10 @@ class _Machine:
                     del self._timers[key]
                     self._start(*key, late=True)
         return Trace(
-            latency=ended - self._due, queued=np.array(self._queued), started=np.array(self._started)
+            latency=ended - self._due,
+            queued=np.array(self._queued),
+            started=np.array(self._started),
+            busy_ms=busy,
         )
 
     def _speed(self) -> float:

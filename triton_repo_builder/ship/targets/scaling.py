@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from triton_repo_builder.base import templates
-from triton_repo_builder.measure.capacity import limit as limits
+from triton_repo_builder.measure.capacity import scaling_rules
 from triton_repo_builder.measure.capacity.limit import Limit
 from triton_repo_builder.ship.monitoring.rules import Group, Rule, of
 from triton_repo_builder.ship.targets.facts import Batcher, Deployment
@@ -19,10 +19,8 @@ from triton_repo_builder.ship.targets.spec import wrong
 
 WINDOW = "1m"
 """Window of rates and averages: four scrapes of 15 s."""
-LEAST_TARGET = 0.05
-"""Smallest target: the gauge counts whole requests, so that smaller averages are mostly chance."""
-HEADROOM = 0.2
-"""Share by which the load may grow while a replica starts, as of ``trb plan``."""
+LONGEST_WINDOW, LONGEST_PERIOD = 3600, 1800
+"""Largest ``stabilizationWindowSeconds`` and ``periodSeconds`` that Kubernetes takes."""
 PENDING, EXCESS, LOAD = (
     "trb:pending_batches:mean1m",
     "trb:queue_excess_seconds:mean1m",
@@ -40,7 +38,7 @@ class Metric:
     query: str
     """PromQL on the recorded series: one value without labels, the sum over all replicas."""
     target: float
-    """Of one replica: HPA's ``averageValue``, KEDA's ``threshold`` with ``metricType: AverageValue``."""
+    """Value of one replica: HPA's ``averageValue``, KEDA's ``threshold`` of type ``AverageValue``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,43 +62,56 @@ def scaling(deployment: Deployment) -> Scaling | None:
 
     Target of ``pending-batches``: ``autoscaling.pending_batches``, or the batches that wait in a replica at
     the highest load that keeps the objective (``measure/capacity/limit.py``), simulated with the service
-    times of the report and capped by its measured capacity. Requests that wait only because the batcher is
-    told to wait for others do not count: rate x delay are taken off. ``load`` is that highest load with
-    headroom: a queue is short until a replica is full, so that it alone says nothing about removing one.
+    times of the report and capped by its measured capacity. The queue excess guards it: requests that wait
+    only because the batcher is told to wait for others do not count (``groups``).
+
+    Target of ``load``: 60 % of that highest load. A queue is short until a replica is full, so that it says
+    when to add replicas, but not how many may go: docs/benchmarks/autoscaling.md. Without a report there is
+    no such load, and replicas are removed one by one, a window apart.
     """
     stated = deployment.spec.autoscaling
     if not stated.most:
         return None
-    found = _limit(deployment)
-    target = stated.pending_batches or max(LEAST_TARGET, found.pending if found else 0)
+    window = round(stated.window)
+    if window > LONGEST_WINDOW:
+        raise wrong(
+            deployment.file,
+            f"'autoscaling.window' is {window} s; autoscalers take {LONGEST_WINDOW} s at most",
+            "lower it to 1h or less",
+        )
+    limit = _limit(deployment)
+    least = scaling_rules.LEAST_PENDING
+    target = _short(stated.pending_batches or (scaling_rules.waiting_batches(limit) if limit else least))
     series = f'deployment="{deployment.name}"'
+    longest = f"max by (instance) ({PENDING}{{{series}}})"
     metrics = [
         Metric(
             name="pending-batches",
             help="Full batches that wait in a replica, in the longest queue of its models.",
-            query=f"sum(max by (instance) ({PENDING}{{{series}}}))",
-            target=_short(target),
+            query=f"sum(clamp_max({longest}, {_short(scaling_rules.MOST_PENDING * target):g}))",
+            target=target,
         )
     ]
-    if found and deployment.capacity and deployment.capacity.service:
+    if limit and deployment.capacity and deployment.capacity.service:
         model = deployment.capacity.service.stages[-1].model
         metrics.append(
             Metric(
                 name="load",
                 help=f"Requests per second of a replica that {model} answers.",
                 query=f"sum({LOAD}{{{series}, {of([model])}}})",
-                target=_short(found.per_second / (1 + HEADROOM)),
+                target=_short(limit.per_second * scaling_rules.SHARE),
             )
         )
+    alone = min(max(window, scaling_rules.DOWN_SECONDS), LONGEST_PERIOD)
     return Scaling(
         metrics=tuple(metrics),
         least=stated.least,
         most=stated.most,
-        window=round(stated.window),
-        up_percent=100,
-        up_seconds=60,
-        down_percent=10,
-        down_seconds=60,
+        window=window,
+        up_percent=scaling_rules.UP_PERCENT,
+        up_seconds=scaling_rules.UP_SECONDS,
+        down_percent=scaling_rules.DOWN_PERCENT,
+        down_seconds=scaling_rules.DOWN_SECONDS if limit else alone,
     )
 
 
@@ -121,8 +132,9 @@ def rules(deployment: Deployment, matchers: str = "") -> str:
 
 
 def _rules(deployment: Deployment, matchers: str) -> Iterator[Rule]:
-    labels = {"deployment": deployment.name}
     for batcher in deployment.batchers:
+        # promtool refuses two rules of one name and the same labels.
+        labels = {"deployment": deployment.name, "model": batcher.model}
         within = f"{of([batcher.model])}{f', {matchers}' if matchers else ''}"
         answered = _rate("request_success", within)
         yield Rule(name=LOAD, expression=answered, labels=labels)
@@ -164,14 +176,13 @@ def _limit(deployment: Deployment) -> Limit | None:
             "waiting batches follows",
             "give the report.json of 'trb tune', or set autoscaling.pending_batches",
         )
-    found = limits.limit(capacity.service, objective, capacity.per_second)
-    if found is None:
+    if deployment.limit is None:
         raise wrong(
             deployment.file,
             f"by {deployment.spec.autoscaling.report} an idle replica takes longer than {objective}",
             "state another objective, or tune for this one",
         )
-    return found
+    return deployment.limit
 
 
 def _short(value: float) -> float:
