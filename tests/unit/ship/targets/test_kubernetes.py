@@ -12,7 +12,7 @@ import yaml
 from tests.support import deployments
 from tests.support.deployments import GATEWAY, GIT, KEY, OCI, SCALED, bucket, gateway, server
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.ship.targets import export, facts
+from triton_repo_builder.ship.targets import export
 from triton_repo_builder.ship.targets.facts import Deployment
 
 SOURCES: Mapping[str, tuple[str, str]] = {
@@ -23,12 +23,6 @@ SOURCES: Mapping[str, tuple[str, str]] = {
     "gs": (bucket("gs"), ""),
     "az": (bucket("az"), gateway() + '[kubernetes]\nfetch_image = "registry.example/trb-az:1"\n'),
 }
-
-
-@pytest.fixture(autouse=True)
-def _outside_of_git(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unit tests start no process."""
-    monkeypatch.setattr(facts.git, "last_commit", lambda path: "")
 
 
 def rendered(deployment: Deployment, target: str = "kubernetes") -> dict[str, str]:
@@ -244,11 +238,10 @@ BAD: Mapping[str, tuple[str, str, str]] = {
     "ssh": (GIT.replace("https", "ssh"), "", "reached by ssh"),
     "latest": ("image", server("registry.example/sentiment:latest"), "may be another image tomorrow"),
     "no tag": (OCI, gateway("registry.example:5000/trb"), "may be another image tomorrow"),
-    "no image": ("image", server("Registry Example"), "is not of the form REGISTRY/NAME:TAG"),
-    "little memory": ("image", server(more='memory = "64MiB"'), "'server.memory' is 64Mi, but /dev/shm"),
+    "no image": ("image", server("registry.example/Sentiment:3"), "is not of the form REGISTRY/NAME:TAG"),
+    "little memory": ("image", server(more='memory = "64MiB"'), "'server.memory' is 64 MiB, and /dev/shm"),
     "address": ("image", server() + '[kubernetes]\nprometheus = "prometheus:9090"', "http://HOST:PORT"),
     "gateway": ("image", server() + '[kubernetes]\nparent_gateway = "a/b/c"', "NAMESPACE/NAME"),
-    "domain": ("image", server() + '[exposure]\ndomain = "https://m.example"', "a host name"),
     "a bucket's gateway": (bucket("s3"), gateway(), "'gateway.image' needs the repository"),
     "no capacity": ("image", server() + "[autoscaling]\nmost = 4", "neither 'report' nor"),
 }
@@ -271,8 +264,9 @@ def test_names_that_other_objects_have(tmp_path: Path, suffix: str) -> None:
         rendered(deployment)
 
 
-def test_a_bucket_of_another_revision(tmp_path: Path) -> None:
-    deployment = deployments.read(tmp_path, source=f"s3://models/sentiment@sha256:{deployments.DIGEST}")
+@pytest.mark.parametrize("place", ["s3://models/sentiment", "oci://registry.example/models/sentiment"])
+def test_another_revision_than_the_folder(tmp_path: Path, place: str) -> None:
+    deployment = deployments.read(tmp_path, source=f"{place}@sha256:{deployments.DIGEST}", tables=gateway())
     with pytest.raises(TrbError) as error:
         rendered(deployment)
     assert error.value.code is Code.DIGEST_MISMATCH

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -21,6 +22,7 @@ PREFIX = "io.github.triton-repo-builder"
 LONGEST_LABEL = 63
 FOLDER = "deploy/kubernetes"
 SERVER, GATEWAY = "server", "gateway"
+_SERIES = re.compile(r"trb:[\w:]+\{[^}]*\}")
 LARGEST_BODY = 1024
 """MiB: the most that the gateway's --max-body takes."""
 SLACK = 300
@@ -263,7 +265,7 @@ class Objects:
                 "name": metric.name,
                 "help": metric.help,
                 "query": metric.query,
-                "series": metric.query[metric.query.rindex("trb:") :].rstrip(")"),
+                "series": "".join(_SERIES.findall(metric.query)[:1]),
                 "threshold": f"{metric.target:g}",
                 # Quantities of HPA have no exponent.
                 "average": f"{math.ceil(metric.target * 1000)}m",
