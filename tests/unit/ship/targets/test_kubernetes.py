@@ -282,7 +282,14 @@ def test_api_keys_in_plain_text(tmp_path: Path) -> None:
     keys.write_text(f"sha256:{deployments.DIGEST} search\n")
     files = rendered(deployments.read(tmp_path, source=OCI, tables=tables))
     assert "--api-keys=/etc/trb/keys/keys" in files["base/gateway-deployment.yaml"]
-    assert deployments.DIGEST not in files["base/gateway-deployment.yaml"].replace(OCI, "")
+    assert deployments.DIGEST not in "".join(files.values())
+    for listed in (
+        pod(files, "base/gateway-deployment.yaml"),
+        files["components/monitoring/gateway-servicemonitor.yaml"],
+    ):
+        assert "sentiment-api-keys" in str(listed) or "sentiment-metrics-key" in str(listed)
+    without = "".join(rendered(deployments.read(tmp_path, source=OCI, tables=gateway())).values())
+    assert "-api-keys" not in without and "-metrics-key" not in without
 
 
 @pytest.mark.parametrize("target", ["kubernetes", "helm"])

@@ -121,7 +121,7 @@ class Objects:
             "component": component,
             "port": "metrics" if component == SERVER else "http",
             "job": rules.SERVER if component == SERVER else rules.GATEWAY,
-            "keys": component == GATEWAY and self.deployment.spec.gateway.keys is not None,
+            "api_keys": component == GATEWAY and self.deployment.spec.gateway.keys is not None,
         }
         return self._text("servicemonitor.yaml", monitor=monitor)
 
@@ -252,7 +252,7 @@ class Objects:
             "url_at": arguments.index(url),
             "stable": stable,
             "port": server.GATEWAY,
-            "keys": spec.gateway.keys is not None,
+            "api_keys": spec.gateway.keys is not None,
             "grace": math.ceil(drain + GatewayOptions().timeout + GRACE + server.MARGIN),
         }
 
