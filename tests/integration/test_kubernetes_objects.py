@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support import deployments, kubernetes, serve_repository
+from tests.support import deployments, kubernetes, serve_repository, tuned_deployments
 from tests.support.deployments import GIT, KEY, OCI, SCALED, bucket, gateway, server
 from tests.support.kubernetes import built, by_name, custom_faults, faults, run, templated
 from tests.support.prometheus import promtool
@@ -31,6 +31,7 @@ SOURCES: Mapping[str, tuple[str, str]] = {
     "two images": ("image", server() + gateway()),
     "git": (GIT, '[kubernetes]\nfetch_image = "registry.example/git:2.47"\n'),
     "s3": (bucket("s3"), SCALED),
+    "tuned": ("image", server() + '[autoscaling]\nmost = 8\nreport = "report.json"\n'),
     "az": (bucket("az"), gateway() + '[kubernetes]\nfetch_image = "registry.example/trb-az:1"\n'),
 }
 EVERYTHING = "monitoring.enabled=true,route.enabled=true,smoke.enabled=true"
@@ -42,6 +43,7 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     roots = {}
     for name, (source, tables) in SOURCES.items():
         roots[name] = tmp_path_factory.mktemp("exported")
+        tuned_deployments.report(roots[name] / "report.json")
         deployment = deployments.read(roots[name], source=source, tables=tables)
         for target in ("kubernetes", "helm"):
             folder.write(export.render(target, deployment), roots[name] / target)
@@ -81,6 +83,25 @@ def test_every_kustomization_builds_and_is_valid(exported: Path) -> None:
 @pytest.mark.parametrize("version", ALL)
 def test_strict_schemas_of_each_version(oci: Path, version: str) -> None:
     assert faults(built(oci / "overlays" / "rollout"), version) == []
+
+
+def test_a_tuned_deployment_scales_by_queue_and_load(exports: Mapping[str, Path]) -> None:
+    """The autoscalers and the adapter ask for the same numbers."""
+    root = exports["tuned"] / "kubernetes"
+    hpa = by_name(built(root / "base"))["HorizontalPodAutoscaler", "sentiment"]["spec"]
+    keda = by_name(built(root / "overlays" / "operators"))["ScaledObject", "sentiment"]["spec"]
+    adapter = yaml.safe_load((root / "prometheus-adapter.yaml").read_text())["rules"]["external"]
+    names = [metric["external"]["metric"]["name"] for metric in hpa["metrics"]]
+    assert names == ["sentiment-pending-batches", "sentiment-load"]
+    assert names == [rule["name"]["as"] for rule in adapter]
+    queries = [trigger["metadata"]["query"] for trigger in keda["triggers"]]
+    assert queries == [rule["metricsQuery"] for rule in adapter]
+    for rule, query in zip(adapter, queries, strict=True):
+        assert rule["seriesQuery"] in query and rule["seriesQuery"].startswith("trb:")
+    averages = [metric["external"]["target"]["averageValue"] for metric in hpa["metrics"]]
+    thresholds = [float(trigger["metadata"]["threshold"]) for trigger in keda["triggers"]]
+    assert averages == [f"{round(1000 * each)}m" for each in thresholds]
+    assert hpa["behavior"] == keda["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
 
 
 def test_an_image_volume_is_refused_before_its_time(oci: Path) -> None:
