@@ -231,6 +231,8 @@ def test_values_change_what_they_name(tmp_path: Path) -> None:
     assert objects["Deployment", "sentiment-gateway"]["spec"]["replicas"] == 3
     assert not [kind for kind, _ in objects if kind == "NetworkPolicy"]
     assert "replicas" not in objects["Deployment", "sentiment"]["spec"]
+    whole = by_name(templated(root, "--set", "resources.cpu=3"))["Deployment", "sentiment"]["spec"]
+    assert whole["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "3"
     fixed = by_name(templated(root, "--set", "autoscaling.enabled=false,replicas=5"))
     assert fixed["Deployment", "sentiment"]["spec"]["replicas"] == 5
     assert ("HorizontalPodAutoscaler", "sentiment") not in fixed
