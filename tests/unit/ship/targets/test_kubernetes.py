@@ -178,9 +178,9 @@ def test_the_smoke_job_proves_golden_cases_if_its_image_has_them(tmp_path: Path)
         return pod(files, "components/smoke/job.yaml")["containers"][0]["args"]
 
     url = "--url=http://sentiment:8000"
-    assert words(OCI, gateway()) == ["trb", "smoke", "/models", url]
+    assert words(OCI, gateway()) == ["trb", "smoke", "/models", url, "--live"]
     image = "registry.example/all:3"
-    assert words("image", server(image) + gateway(image)) == ["trb", "smoke", "/models", url]
+    assert words("image", server(image) + gateway(image)) == ["trb", "smoke", "/models", url, "--live"]
     assert words("image", server())[:3] == ["python3", "-I", "-c"]
 
 
