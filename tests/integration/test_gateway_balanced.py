@@ -65,6 +65,19 @@ def test_calls_go_to_the_least_busy_server(monkeypatch: pytest.MonkeyPatch) -> N
         assert names.hosts and ask(port_of(url), work) == [4, 4]
 
 
+def test_idle_servers_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One client that waits for each answer reaches every server."""
+    names = Names(monkeypatch, "127.0.0.1", "127.0.0.2")
+
+    async def work(channel: BalancedChannel) -> set[int]:
+        for _ in range(6):
+            await channel.call(ECHO, b"x", 30)
+        return {each._connections[0]._next for each in channel._channels.values()}
+
+    with served(host="0.0.0.0") as (url, _):
+        assert names.hosts and ask(port_of(url), work) == {1 + 2 * 3}  # streams of a client are odd
+
+
 def test_servers_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
     names = Names(monkeypatch, "127.0.0.1")
 

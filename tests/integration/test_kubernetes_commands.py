@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -158,9 +159,25 @@ def test_the_gateway(
 def test_the_smoke_job(
     exports: Mapping[str, str], running: Started, program: Callable[[Sequence[str]], list[str]]
 ) -> None:
+    """Beside another client, as after a sync of a service that is used."""
     words = here(program(command(exports["components/smoke/job.yaml"])), running)
-    done = run([*words, f"--grpc-url={running.grpc}"])
+    _, case, _ = command_line.golden_case(deployments.GOLDEN)
+    ended = threading.Event()
+
+    def other() -> None:
+        while not ended.wait(0.01):
+            running.ask("/v2/models/sentiment/infer", {"inputs": case["inputs"]})
+
+    client = threading.Thread(target=other)
+    client.start()
+    try:
+        done = run([*words, f"--grpc-url={running.grpc}"])
+        alone = run([*words[:-1], f"--grpc-url={running.grpc}"])
+    finally:
+        ended.set()
+        client.join()
     assert done.returncode == 0 and "OK" in done.stdout, done.stdout + done.stderr
+    assert words[-1] == "--live" and "is another client using this server?" in alone.stdout
     wrong = run([*words, f"--grpc-url=127.0.0.1:{free_port()}"])
     assert wrong.returncode != 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from triton_repo_builder.ship.stores import revision
+from triton_repo_builder.ship.stores import oci_manifest, revision
 from triton_repo_builder.ship.targets import export
 from triton_repo_builder.ship.targets.facts import Deployment
 
@@ -13,10 +13,18 @@ GOLDEN = Path(__file__).resolve().parents[2] / "model_repository"
 KEY = "the-key-of-a-test-0123456789"
 GATEWAY = "registry.example/trb-gateway:24.10"
 DIGEST = "0123456789abcdef" * 4
-OCI = f"oci://registry.example:5000/models/sentiment@sha256:{DIGEST}"
 GIT = f"git+https://git.example/team/models.git@{DIGEST[:40]}#sentiment/model_repository"
 SCALED = "[autoscaling]\nmost = 8\npending_batches = 1.3\n"
 """Autoscaling by a stated number: nothing is simulated."""
+
+
+def image(folder: Path = GOLDEN) -> str:
+    """A repository's place in a registry."""
+    digest = oci_manifest.image(revision.collect(folder)).digest
+    return f"oci://registry.example:5000/models/sentiment@{digest}"
+
+
+OCI = image()
 
 
 def bucket(scheme: str) -> str:

@@ -119,10 +119,10 @@ class SmokeOptions:
         "Skip golden cases: checks consistency only, parity stays unproven.",
         flag="--no-cases",
     )
-    malformed: bool = option(
-        True,
-        Off(),
+    live: bool = option(
+        False,
+        Switch(),
         Topic.CHECKS,
-        "Send no malformed requests, which a server counts as failed.",
-        flag="--no-malformed",
+        "The address has other clients, or several servers: compare no counters, and send no malformed "
+        "requests, which count as failed.",
     )

@@ -31,6 +31,9 @@ class BalancedChannel:
         self._channels: dict[str, Channel] = {}
         self._calls: Counter[Channel] = Counter()
         """Calls under way, those that wait for a connection included."""
+        self._number = 0
+        self._last: dict[Channel, int] = {}
+        """Number of the last call."""
         self._failed: dict[Channel, float] = {}
         """When a server took no connection, by the loop's clock."""
         self._leaving: list[Channel] = []
@@ -47,6 +50,8 @@ class BalancedChannel:
         failure = CallFailed("UNAVAILABLE", f"no server behind {self.host}:{self.port}")
         for channel in sorted(self._channels.values(), key=self._turn):
             self._calls[channel] += 1
+            self._number += 1
+            self._last[channel] = self._number
             try:
                 # Nothing was sent to a server that takes no connection, so another one may be asked.
                 await channel.connect()
@@ -59,10 +64,14 @@ class BalancedChannel:
                 self._calls[channel] -= 1
         raise failure
 
-    def _turn(self, channel: Channel) -> tuple[bool, int]:
-        """The least busy first; a server that just took no connection last: asking it may cost seconds."""
+    def _turn(self, channel: Channel) -> tuple[bool, int, int]:
+        """The least busy first, of several the one whose last call is the longest ago.
+
+        A server that just took no connection comes last: asking it may cost seconds.
+        """
         failed = self._failed.get(channel, -AGAIN)
-        return asyncio.get_running_loop().time() - failed < AGAIN, self._calls[channel]
+        failing = asyncio.get_running_loop().time() - failed < AGAIN
+        return failing, self._calls[channel], self._last.get(channel, 0)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -100,4 +109,5 @@ class BalancedChannel:
         for channel in idle:
             del self._calls[channel]
             self._failed.pop(channel, None)
+            self._last.pop(channel, None)
             await channel.close()

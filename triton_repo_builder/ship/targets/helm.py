@@ -18,6 +18,7 @@ from triton_repo_builder.ship.targets.manifests.objects import Objects, objects
 FOLDER = "deploy/helm"
 VERSION = "0.1.0"
 """Version of the chart; the revision of the repository follows it."""
+QUANTITIES = ("cpu", "memory", "shm")
 _IF: Mapping[str, str] = {
     "base/hpa.yaml": "and .Values.autoscaling.enabled (not .Values.autoscaling.keda)",
     "base/networkpolicy.yaml": ".Values.networkPolicy.enabled",
@@ -37,7 +38,7 @@ def render(deployment: Deployment) -> dict[str, str]:
     files = {f"templates/{path}": _when(f"base/{path}", text) for path, text in kubernetes.base(each).items()}
     parts = kubernetes.components(each)
     parts["route"] = kubernetes.routes(each, 0)
-    parts["rollout"] = {"service.yaml": kubernetes.canary_service(each), **each.rollout()}
+    parts["rollout"] = kubernetes.rollout(each)
     for name, content in parts.items():
         files |= {f"templates/{name}-{path}": _when(name, text) for path, text in content.items()}
     stated = _values(each)
@@ -122,7 +123,11 @@ def _schema(value: Any) -> dict[str, Any]:
         return {
             "type": "object",
             "additionalProperties": False,
-            "properties": {name: _schema(each) for name, each in sorted(value.items())},
+            # helm --set resources.cpu=2 is a number.
+            "properties": {
+                name: {"type": ["string", "number"]} if name in QUANTITIES else _schema(each)
+                for name, each in sorted(value.items())
+            },
         }
     if isinstance(value, bool):
         return {"type": "boolean"}

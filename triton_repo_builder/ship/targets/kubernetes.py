@@ -79,14 +79,18 @@ def routes(each: Objects, canary: int | None) -> dict[str, str]:
     return files
 
 
-def canary_service(each: Objects) -> str:
-    """The Service that a Rollout points at its canary's pods."""
-    return each.service(f"{each.name}-canary", selects=each.name)
+def rollout(each: Objects) -> dict[str, str]:
+    """The Rollout, its analyses, and the Services of both versions."""
+    name = each.name
+    return {
+        "service.yaml": each.service(f"{name}-canary", selects=name),
+        "service-stable.yaml": each.service(f"{name}-stable", selects=name, headless=True, track="stable"),
+        **each.rollout(),
+    }
 
 
 def _rollout(each: Objects) -> dict[str, str]:
-    patched = {f"patch-{path}": text for path, text in routes(each, 0).items()}
-    return {"service.yaml": canary_service(each), **each.rollout(), **patched}
+    return {**rollout(each), **{f"patch-{path}": text for path, text in routes(each, 0).items()}}
 
 
 def _image_volume(each: Objects) -> dict[str, dict[str, str]]:
@@ -145,5 +149,6 @@ def _kustomization(
         source=spec.repository.source.kind,
         steps=spec.canary.steps,
         scaled=each.scaling is not None,
+        gateway=each.gateway_values() if each.has_gateway else None,
         autoscaler="ScaledObject" if each.scaling else "",
     )

@@ -12,7 +12,7 @@ import yaml
 from tests.support import deployments
 from tests.support.deployments import GATEWAY, GIT, KEY, OCI, SCALED, bucket, gateway, server
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.ship.targets import export, facts
+from triton_repo_builder.ship.targets import export
 from triton_repo_builder.ship.targets.facts import Deployment
 
 SOURCES: Mapping[str, tuple[str, str]] = {
@@ -23,12 +23,6 @@ SOURCES: Mapping[str, tuple[str, str]] = {
     "gs": (bucket("gs"), ""),
     "az": (bucket("az"), gateway() + '[kubernetes]\nfetch_image = "registry.example/trb-az:1"\n'),
 }
-
-
-@pytest.fixture(autouse=True)
-def _outside_of_git(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unit tests start no process."""
-    monkeypatch.setattr(facts.git, "last_commit", lambda path: "")
 
 
 def rendered(deployment: Deployment, target: str = "kubernetes") -> dict[str, str]:
@@ -184,9 +178,9 @@ def test_the_smoke_job_proves_golden_cases_if_its_image_has_them(tmp_path: Path)
         return pod(files, "components/smoke/job.yaml")["containers"][0]["args"]
 
     url = "--url=http://sentiment:8000"
-    assert words(OCI, gateway()) == ["trb", "smoke", "/models", url]
+    assert words(OCI, gateway()) == ["trb", "smoke", "/models", url, "--live"]
     image = "registry.example/all:3"
-    assert words("image", server(image) + gateway(image)) == ["trb", "smoke", "/models", url]
+    assert words("image", server(image) + gateway(image)) == ["trb", "smoke", "/models", url, "--live"]
     assert words("image", server())[:3] == ["python3", "-I", "-c"]
 
 
@@ -244,11 +238,10 @@ BAD: Mapping[str, tuple[str, str, str]] = {
     "ssh": (GIT.replace("https", "ssh"), "", "reached by ssh"),
     "latest": ("image", server("registry.example/sentiment:latest"), "may be another image tomorrow"),
     "no tag": (OCI, gateway("registry.example:5000/trb"), "may be another image tomorrow"),
-    "no image": ("image", server("Registry Example"), "is not of the form REGISTRY/NAME:TAG"),
-    "little memory": ("image", server(more='memory = "64MiB"'), "'server.memory' is 64Mi, but /dev/shm"),
+    "no image": ("image", server("registry.example/Sentiment:3"), "is not of the form REGISTRY/NAME:TAG"),
+    "little memory": ("image", server(more='memory = "64MiB"'), "'server.memory' is 64 MiB, and /dev/shm"),
     "address": ("image", server() + '[kubernetes]\nprometheus = "prometheus:9090"', "http://HOST:PORT"),
     "gateway": ("image", server() + '[kubernetes]\nparent_gateway = "a/b/c"', "NAMESPACE/NAME"),
-    "domain": ("image", server() + '[exposure]\ndomain = "https://m.example"', "a host name"),
     "a bucket's gateway": (bucket("s3"), gateway(), "'gateway.image' needs the repository"),
     "no capacity": ("image", server() + "[autoscaling]\nmost = 4", "neither 'report' nor"),
 }
@@ -264,15 +257,16 @@ def test_one_clear_message(tmp_path: Path, name: str, target: str) -> None:
     assert error.value.code is Code.USAGE and error.value.where.endswith("deploy.toml")
 
 
-@pytest.mark.parametrize("suffix", ["-gateway", "-canary", "-headless"])
+@pytest.mark.parametrize("suffix", ["-gateway", "-canary", "-headless", "-stable"])
 def test_names_that_other_objects_have(tmp_path: Path, suffix: str) -> None:
     deployment = deployments.read(tmp_path, source="image", tables=server(), name=f"bert{suffix}")
     with pytest.raises(TrbError, match=f"'name' ends with {suffix}"):
         rendered(deployment)
 
 
-def test_a_bucket_of_another_revision(tmp_path: Path) -> None:
-    deployment = deployments.read(tmp_path, source=f"s3://models/sentiment@sha256:{deployments.DIGEST}")
+@pytest.mark.parametrize("place", ["s3://models/sentiment", "oci://registry.example/models/sentiment"])
+def test_another_revision_than_the_folder(tmp_path: Path, place: str) -> None:
+    deployment = deployments.read(tmp_path, source=f"{place}@sha256:{deployments.DIGEST}", tables=gateway())
     with pytest.raises(TrbError) as error:
         rendered(deployment)
     assert error.value.code is Code.DIGEST_MISMATCH
@@ -288,7 +282,14 @@ def test_api_keys_in_plain_text(tmp_path: Path) -> None:
     keys.write_text(f"sha256:{deployments.DIGEST} search\n")
     files = rendered(deployments.read(tmp_path, source=OCI, tables=tables))
     assert "--api-keys=/etc/trb/keys/keys" in files["base/gateway-deployment.yaml"]
-    assert deployments.DIGEST not in files["base/gateway-deployment.yaml"].replace(OCI, "")
+    assert deployments.DIGEST not in "".join(files.values())
+    for listed in (
+        pod(files, "base/gateway-deployment.yaml"),
+        files["components/monitoring/gateway-servicemonitor.yaml"],
+    ):
+        assert "sentiment-api-keys" in str(listed) or "sentiment-metrics-key" in str(listed)
+    without = "".join(rendered(deployments.read(tmp_path, source=OCI, tables=gateway())).values())
+    assert "-api-keys" not in without and "-metrics-key" not in without
 
 
 @pytest.mark.parametrize("target", ["kubernetes", "helm"])

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.ship import stores
 from triton_repo_builder.ship.stores.bucket import REVISIONS
-from triton_repo_builder.ship.stores.location import Bucket, Image
-from triton_repo_builder.ship.targets import server
+from triton_repo_builder.ship.targets import server, sources
 from triton_repo_builder.ship.targets.facts import Deployment
 from triton_repo_builder.ship.targets.manifests.values import size
 from triton_repo_builder.ship.targets.spec import MEBI, wrong
@@ -108,9 +105,7 @@ def _folder(deployment: Deployment) -> Access:
 
 
 def _oci(deployment: Deployment) -> Access:
-    place = stores.parse(deployment.spec.repository.source.location)
-    assert isinstance(place, Image)
-    spec = deployment.spec
+    place, spec = sources.image(deployment), deployment.spec
     if not spec.kubernetes.fetch_image and not spec.gateway.image:
         raise wrong(
             deployment.file,
@@ -158,16 +153,7 @@ def _git(deployment: Deployment) -> Access:
 
 
 def _bucket(deployment: Deployment) -> Access:
-    place = stores.parse(deployment.spec.repository.source.location)
-    assert isinstance(place, Bucket)
-    if place.revision != deployment.revision:
-        raise TrbError(
-            Code.DIGEST_MISMATCH,
-            f"'repository.source' is revision sha256:{place.revision[:12]}…, but "
-            f"{deployment.repository.path} is sha256:{deployment.revision[:12]}…",
-            where=str(deployment.file),
-            remedy="push the folder and name what trb push prints, or pull that revision into the folder",
-        )
+    place, _ = sources.bucket(deployment)
     # https://github.com/triton-inference-server/server/blob/main/docs/user_guide/model_repository.md
     host = f"{place.endpoint}/" if place.endpoint else ""
     # Triton wants the account in the address; it comes from the Secret.

@@ -9,14 +9,12 @@ from triton_repo_builder.base.errors import TrbError
 from triton_repo_builder.base.text import cut
 from triton_repo_builder.run.gateway.api_keys import HASHED
 from triton_repo_builder.ship.targets.facts import Deployment
-from triton_repo_builder.ship.targets.manifests.values import size
 from triton_repo_builder.ship.targets.spec import wrong
 
-SUFFIXES = ("-gateway", "-canary", "-headless")
+SUFFIXES = ("-gateway", "-canary", "-headless", "-stable")
 """Ends of the names of objects that a deployment has besides its server."""
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _PARENT = re.compile(rf"({_LABEL}/)?{_LABEL}(\.{_LABEL})*")
-_DOMAIN = re.compile(rf"(\*\.)?{_LABEL}(\.{_LABEL})*")
 _ADDRESS = re.compile(r"https?://[A-Za-z0-9.-]+(:\d{1,5})?(/[!-~]*)?")
 # https://github.com/distribution/reference: a tag, a digest, or both.
 _IMAGE = re.compile(
@@ -44,19 +42,10 @@ def check(deployment: Deployment) -> None:
     for key, image in images.items():
         if image:
             _pinned(deployment, key, image)
-    if spec.server.memory <= deployment.shared_memory:
-        raise wrong(
-            deployment.file,
-            f"'server.memory' is {size(spec.server.memory)}, but /dev/shm, which counts as memory of "
-            f"the pod, alone has {size(deployment.shared_memory)}",
-            "raise it by what the models need, or lower instances and max_batch_size",
-        )
     if not _PARENT.fullmatch(spec.kubernetes.parent_gateway):
         raise _not(deployment, "kubernetes.parent_gateway", spec.kubernetes.parent_gateway, "NAMESPACE/NAME")
     if not _ADDRESS.fullmatch(spec.kubernetes.prometheus):
         raise _not(deployment, "kubernetes.prometheus", spec.kubernetes.prometheus, "http://HOST:PORT")
-    if spec.exposure.domain and not _DOMAIN.fullmatch(spec.exposure.domain):
-        raise _not(deployment, "exposure.domain", spec.exposure.domain, "a host name in small letters")
     _hashed(deployment)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -21,6 +22,9 @@ PREFIX = "io.github.triton-repo-builder"
 LONGEST_LABEL = 63
 FOLDER = "deploy/kubernetes"
 SERVER, GATEWAY = "server", "gateway"
+_SERIES = re.compile(r"trb:[\w:]+\{[^}]*\}")
+LARGEST_BODY = 1024
+"""MiB: the most that the gateway's --max-body takes."""
 SLACK = 300
 """Seconds that a rollout gets beyond the start of a replica."""
 
@@ -59,9 +63,17 @@ class Objects:
         """The Deployment of tritonserver."""
         return self._text("deployment.yaml", name=name)
 
-    def service(self, name: str, *, selects: str, headless: bool = False, scraped: bool = False) -> str:
-        """A Service for the servers called ``selects``."""
-        service = {"name": name, "selects": selects, "headless": headless, "scraped": scraped}
+    def service(
+        self, name: str, *, selects: str, headless: bool = False, scraped: bool = False, track: str = ""
+    ) -> str:
+        """A Service for the servers called ``selects``; ``track``: those of one version of a Rollout."""
+        service = {
+            "name": name,
+            "selects": selects,
+            "headless": headless,
+            "scraped": scraped,
+            "track": track,
+        }
         return self._text("service.yaml", name=selects, service=service)
 
     def account(self) -> str:
@@ -109,7 +121,7 @@ class Objects:
             "component": component,
             "port": "metrics" if component == SERVER else "http",
             "job": rules.SERVER if component == SERVER else rules.GATEWAY,
-            "keys": component == GATEWAY and self.deployment.spec.gateway.keys is not None,
+            "api_keys": component == GATEWAY and self.deployment.spec.gateway.keys is not None,
         }
         return self._text("servicemonitor.yaml", monitor=monitor)
 
@@ -176,7 +188,7 @@ class Objects:
             "value": values.markers() if self.helm else values.stated(self.deployment),
             "repository": self.server_access,
             "reader": self.readers[-1] if self.has_gateway else None,
-            "gateway": self._gateway() if self.has_gateway else None,
+            "gateway": self.gateway_values() if self.has_gateway else None,
             "scaling": self._scaling(),
             "prometheus": _prometheus(self.deployment.spec.kubernetes.prometheus),
         }
@@ -222,21 +234,25 @@ class Objects:
             "tmp": values.size(1024 * MEBI + 2 * downloads),
         }
 
-    def _gateway(self) -> dict[str, Any]:
+    def gateway_values(self) -> dict[str, Any]:
+        """Values of the gateway's Deployment."""
         spec, drain = self.deployment.spec, server.times(self.deployment).drain
-        arguments = ["trb", "gateway", "--host=0.0.0.0", f"--port={server.GATEWAY}"]
-        arguments += [
-            f"--url=dns:///{self.name}-headless:{server.GRPC}",
-            f"--repo={server.MODELS}",
-            f"--drain={drain}",
-            "--log-format=json",
+        url, stable = (
+            f"--url=dns:///{self.name}-{service}:{server.GRPC}" for service in ("headless", "stable")
+        )
+        arguments = [
+            *("trb", "gateway", "--host=0.0.0.0", f"--port={server.GATEWAY}", url, f"--repo={server.MODELS}"),
+            *(f"--drain={drain}", "--log-format=json"),
+            f"--max-body={max(1, min(LARGEST_BODY, spec.exposure.body_limit // MEBI))}",
+            *(["--api-keys=/etc/trb/keys/keys"] if spec.gateway.keys else []),
         ]
-        arguments += [f"--max-body={max(1, min(1024, spec.exposure.body_limit // MEBI))}"]
-        arguments += ["--api-keys=/etc/trb/keys/keys"] if spec.gateway.keys else []
         return {
             "arguments": arguments,
+            "url": url,
+            "url_at": arguments.index(url),
+            "stable": stable,
             "port": server.GATEWAY,
-            "keys": spec.gateway.keys is not None,
+            "api_keys": spec.gateway.keys is not None,
             "grace": math.ceil(drain + GatewayOptions().timeout + GRACE + server.MARGIN),
         }
 
@@ -249,7 +265,7 @@ class Objects:
                 "name": metric.name,
                 "help": metric.help,
                 "query": metric.query,
-                "series": metric.query[metric.query.rindex("trb:") :].rstrip(")"),
+                "series": "".join(_SERIES.findall(metric.query)[:1]),
                 "threshold": f"{metric.target:g}",
                 # Quantities of HPA have no exponent.
                 "average": f"{math.ceil(metric.target * 1000)}m",
