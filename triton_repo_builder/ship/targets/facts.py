@@ -57,6 +57,8 @@ class Deployment:
     release: releases.Release
     capacity: Capacity | None
     """Capacity of one replica, if autoscaling has a report."""
+    output: Path = Path()
+    """Folder that the files go to: some of them name paths, relative to it."""
 
     @property
     def name(self) -> str:
