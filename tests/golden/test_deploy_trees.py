@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -45,7 +46,9 @@ def project(folder: Path, target: str = "") -> Path:
 
 def tree(target: str, folder: Path) -> dict[str, bytes]:
     """The files of a target, path → content; without archives, which are no text."""
-    contents = export.render(target, export.read(project(folder, target))).contents
+    file = project(folder, target)
+    deployment = replace(export.read(file), output=file.parent / target)
+    contents = export.render(target, deployment).contents
     return {path: content for path, content in contents.items() if isinstance(content, bytes)}
 
 
