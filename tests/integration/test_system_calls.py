@@ -39,6 +39,7 @@ def test_what_a_fault_leaves_is_old_new_or_repaired(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.server
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", [each.name for each in LIVE])
 def test_what_a_fault_leaves_of_a_server_is_settled_by_the_next_command(name: str) -> None:
     run("live_calls", "--only", name, "--sample", "6")

@@ -29,6 +29,7 @@ def command(run: RunOptions, **flags: Any) -> int:
     Examples:
       trb build --model bert.onnx --batching on
       trb build --model exported/minilm --name minilm --max-batch-size 64
+      trb build --model intfloat/multilingual-e5-small
       trb build --model resnet.onnx --task tensor --instances 4
       trb build --model bert.onnx --device gpu --explain
       trb build --config trb.toml --diff
@@ -64,6 +65,7 @@ def _build_one(flags: dict[str, Any], run: RunOptions) -> int:
     from contextlib import ExitStack, nullcontext
     from tempfile import TemporaryDirectory
 
+    from triton_repo_builder.cli import hub
     from triton_repo_builder.model.read import source, trb_toml
     from triton_repo_builder.model.read.options import KEEP
     from triton_repo_builder.produce import build, keep_edits
@@ -80,16 +82,18 @@ def _build_one(flags: dict[str, Any], run: RunOptions) -> int:
     options = trb_toml.merge({**flags, "version": None if add else flags["version"]}, run.config)
     output = options.output
     console.recovered(output, write=run.writes, whole=True)
+    options, origin_notes = hub.fetched(options)
     name = options.name or (
         source.default_name(source.model_file(options.model, options.file)) if add else ""
     )
     with ExitStack() as stack, console.status() as progress:
-        notes: tuple[str, ...] = ()
+        notes = origin_notes
         if options.precision != KEEP:
             from triton_repo_builder.measure.optimize import precision
 
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="trb-precision-")))
-            options, notes = precision.applied(options, folder, progress)
+            options, precision_notes = precision.applied(options, folder, progress)
+            notes += precision_notes
         while True:
             if add:
                 options = replace(options, version=versions.following(output, name))

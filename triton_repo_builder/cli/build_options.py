@@ -13,6 +13,8 @@ from triton_repo_builder.base import option_values as values
 from triton_repo_builder.base.declaration import Option, Topic, flag, option
 from triton_repo_builder.base.option_values import FilePath, Number, Switch
 from triton_repo_builder.cli import declared
+from triton_repo_builder.cli.options import Place
+from triton_repo_builder.model.read.hub_name import ModelPath
 from triton_repo_builder.model.read.options import OPTIONS, parse
 
 if TYPE_CHECKING:
@@ -127,5 +129,6 @@ TYPES: Mapping[type[values.Value], Callable[[Any], Mapping[str, Any]]] = {
     values.Version: lambda value: {"type": VersionNumber()},
     values.Labels: lambda value: {"type": str},
     values.Constants: lambda value: {"type": str},
+    ModelPath: lambda value: {"type": Place(), "metavar": "PATH|NAME"},
 }
 """click attributes specific to ``trb build``, which also checks the values of trb.toml."""

@@ -34,10 +34,15 @@ def command(path: Path, tokenizer: Path | None, file: str | None, as_json: bool)
       trb inspect bert.onnx
       trb inspect exported/minilm --json | jq .releases
     """
+    from triton_repo_builder.cli import hub
+    from triton_repo_builder.model.read.options import BuildOptions
     from triton_repo_builder.model.read.source import SourceOverrides
     from triton_repo_builder.produce import inspect
 
-    inspection = inspect.inspect(path, SourceOverrides(tokenizer=tokenizer, file=file))
+    options, notes = hub.fetched(BuildOptions(model=path, tokenizer=tokenizer, file=file))
+    for note in notes:
+        console.note(note)
+    inspection = inspect.inspect(options.model, SourceOverrides.of(options))
     if as_json:
         import json
 

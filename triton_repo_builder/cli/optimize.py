@@ -72,6 +72,7 @@ def command(model: Path, options: OptimizeOptions, source: ModelOptions, result:
       trb optimize retrained.onnx -o retrained-int8 --recipe bert-int8/recipe.json
     """
     from triton_repo_builder.base.errors import Code, TrbError
+    from triton_repo_builder.cli import hub
     from triton_repo_builder.measure.optimize import output as outputs
     from triton_repo_builder.measure.optimize import run, speed
     from triton_repo_builder.model.read.option_checks import check
@@ -79,6 +80,9 @@ def command(model: Path, options: OptimizeOptions, source: ModelOptions, result:
 
     build = check(BuildOptions(model=model, golden=False, **asdict(source)))
     output, as_json = result.output, result.as_json
+    build, notes = hub.fetched(build)
+    for note in notes:
+        console.note(note)
     with outputs.staging(output) as folder, console.progress() as progress:
         outcome = run.optimize(build, options, folder, progress)
         if not outcome.failure:

@@ -104,6 +104,8 @@ def _print(chain: tuple[Link, ...]) -> None:
             ("options digest", facts.options_digest),
             ("source run", facts.source_run),
             ("data set", facts.dataset_id),
+            ("hub model", facts.hub and f"hf://{facts.hub}/{facts.hub_file}"),
+            ("licence", facts.license),
             *((f"label {key}", value) for key, value in facts.labels),
             *(("edited", f"{path}: {edit}") for path, edit in sorted(facts.edits.items())),
             ("built by", facts.trb_version and f"trb {facts.trb_version}"),

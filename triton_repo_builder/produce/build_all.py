@@ -9,7 +9,7 @@ from typing import Any
 
 from triton_repo_builder.base import containment, files
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.model.read import source
+from triton_repo_builder.model.read import hub_name, source
 from triton_repo_builder.model.read.option_checks import check
 from triton_repo_builder.model.read.options import KEEP, BuildOptions, usage
 from triton_repo_builder.model.read.source import PREFERRED
@@ -130,6 +130,11 @@ def options_for(
     settings = read_toml(discovered.config) if discovered.config else {}
     if "output" in settings:
         raise usage("output", f"cannot differ by model ({discovered.config})", "give --output once, for all")
+    if "model" in settings and (name := hub_name.of(settings["model"])):
+        remedy = f"build it by itself: trb build --model {name}"
+        raise usage(
+            "model", f"names a model on the Hub, which --all does not fetch ({discovered.config})", remedy
+        )
     refuse_reach(
         settings, discovered.root, f"a model's own trb.toml ({discovered.config})", "give it once, for all"
     )

@@ -37,9 +37,16 @@ class Renderer:
 
     def _files(self, name: str, version: int) -> dict[str, File]:
         if (name, version) not in self._built:
-            recorded = self._recorded.endpoints[name].versions[version].options or {}
-            settings = {option: _frozen(value) for option, value in recorded.items()}
-            options = BuildOptions(**{**settings, "model": self._model, "name": name, "version": version})
+            entry = self._recorded.endpoints[name].versions[version]
+            settings = {option: _frozen(value) for option, value in (entry.options or {}).items()}
+            origin = {
+                "source_run": entry.provenance.source_run or None,
+                "dataset_id": entry.provenance.dataset_id or None,
+                "label": tuple(entry.provenance.labels.items()),
+                "hub": entry.provenance.hub,
+            }
+            place = {"model": self._model, "name": name, "version": version}
+            options = BuildOptions(**{**settings, **origin, **place})
             self._built[name, version] = {
                 file.path: file for file in build.build(options, self._progress).files
             }

@@ -66,12 +66,47 @@ class FileRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
+class HubModel:
+    """The commit of a model on a Hub of Hugging Face, and the files of it that a build read."""
+
+    model: str
+    """``ORG/NAME``."""
+    commit: str
+    file: str
+    """The ONNX file, by its path in the repository."""
+    license: str = ""
+    """Licence that the model card states; empty without one."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Hex sha256 of each file by its path in the repository."""
+
+    @classmethod
+    def of_json(cls, document: Mapping[str, Any]) -> HubModel:
+        return cls(
+            model=str(document["model"]),
+            commit=str(document["commit"]),
+            file=str(document["file"]),
+            license=str(document.get("license", "")),
+            files={str(path): str(sha) for path, sha in document.get("files", {}).items()},
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "model": self.model,
+            "commit": self.commit,
+            "file": self.file,
+            **({"license": self.license} if self.license else {}),
+            "files": dict(sorted(self.files.items())),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
 class Origin:
-    """The origin of a model as the user states it: --source-run, --dataset-id, --label."""
+    """The origin of a model: --source-run, --dataset-id and --label, and what it was on a Hub."""
 
     source_run: str = ""
     dataset_id: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+    hub: HubModel | None = None
 
     @classmethod
     def of_json(cls, document: Mapping[str, Any]) -> Origin:
@@ -79,6 +114,7 @@ class Origin:
             source_run=str(document.get("source_run", "")),
             dataset_id=str(document.get("dataset_id", "")),
             labels={str(key): str(value) for key, value in document.get("labels", {}).items()},
+            hub=HubModel.of_json(document["hub"]) if "hub" in document else None,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -86,6 +122,7 @@ class Origin:
             "source_run": self.source_run,
             "dataset_id": self.dataset_id,
             "labels": dict(sorted(self.labels.items())),
+            "hub": self.hub.to_json() if self.hub else None,
         }
         return {key: value for key, value in stated.items() if value}
 

@@ -36,6 +36,9 @@ def parameters(entry: VersionEntry) -> tuple[tuple[str, str], ...]:
         ("version", facts.trb_version),
         ("source_run", facts.source_run),
         ("dataset_id", facts.dataset_id),
+        ("hub", facts.hub),
+        ("hub_file", facts.hub_file),
+        ("license", facts.license),
         *((LABEL + key, value) for key, value in facts.labels),
     ]
     return tuple((PREFIX + key, value) for key, value in pairs if value)
@@ -66,6 +69,10 @@ class Facts:
     source_run: str = ""
     dataset_id: str = ""
     labels: tuple[tuple[str, str], ...] = ()
+    hub: str = ""
+    """``ORG/NAME@COMMIT`` of a model on a Hub."""
+    hub_file: str = ""
+    license: str = ""
     versions: tuple[int, ...] = ()
     """Versions that are served."""
     content: str = ""
@@ -76,7 +83,7 @@ class Facts:
     @classmethod
     def of_entry(cls, name: str, entry: VersionEntry) -> Facts:
         """The facts that manifest.json records of one version."""
-        sources = tuple((source.file, source.sha256) for source in entry.sources)
+        sources, hub = tuple((source.file, source.sha256) for source in entry.sources), entry.provenance.hub
         return cls(
             name=name,
             model_sha256=sources[0][1] if sources else "",
@@ -87,6 +94,9 @@ class Facts:
             source_run=entry.provenance.source_run,
             dataset_id=entry.provenance.dataset_id,
             labels=tuple(entry.provenance.labels.items()),
+            hub=f"{hub.model}@{hub.commit}" if hub else "",
+            hub_file=hub.file if hub else "",
+            license=hub.license if hub else "",
             versions=(entry.version,),
             content=entry.content,
             edits=entry.edits,
@@ -112,6 +122,9 @@ class Facts:
             labels=tuple(
                 sorted((k.removeprefix(LABEL), v) for k, v in stated.items() if k.startswith(LABEL))
             ),
+            hub=stated.get("hub", ""),
+            hub_file=stated.get("hub_file", ""),
+            license=stated.get("license", ""),
             versions=versions,
             content=stated.get(CONTENT, ""),
         )
@@ -119,7 +132,7 @@ class Facts:
     def same(self, other: Facts) -> bool:
         """Whether both have the same model, sources and origin."""
         mine, theirs = (
-            (f.model_sha256, {sha for _, sha in f.sources}, f.source_run, f.dataset_id, f.labels)
+            (f.model_sha256, {sha for _, sha in f.sources}, f.source_run, f.dataset_id, f.hub, f.labels)
             for f in (self, other)
         )
         return mine == theirs
@@ -137,6 +150,9 @@ class Facts:
             "trb_version": self.trb_version or None,
             "source_run": self.source_run or None,
             "dataset_id": self.dataset_id or None,
+            "hub": self.hub or None,
+            "hub_file": self.hub_file or None,
+            "license": self.license or None,
             "labels": dict(self.labels),
             "edits": {path: edit.to_json() for path, edit in sorted(self.edits.items())},
         }

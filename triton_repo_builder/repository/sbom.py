@@ -56,6 +56,8 @@ def _model(facts: Facts) -> dict[str, Any]:
         "bom-ref": f"model:{facts.name}",
         "name": facts.name,
         **({"version": str(facts.versions[0])} if facts.versions else {}),
+        **({"purl": f"pkg:huggingface/{facts.hub}"} if facts.hub else {}),
+        **({"licenses": [{"license": {"name": facts.license}}]} if facts.license else {}),
         "hashes": _hashes([facts.model_sha256] if facts.model_sha256 else []),
         "properties": [{"name": f"trb:{key}", "value": value} for key, value in properties.items() if value],
     }

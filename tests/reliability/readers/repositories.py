@@ -140,7 +140,14 @@ def _manifest_seeds() -> list[bytes]:
     name, entry = next(iter(document["endpoints"].items()))
     entry["versions"] = {"2": {**entry, "version": 2}, "3": {**entry, "version": 3}}
     entry["previous"] = 2
-    entry["provenance"] = {"source_run": "a", "dataset_id": "b", "labels": {"team": "x"}}
+    hub = {
+        "model": "a/b",
+        "commit": "5" * 40,
+        "file": "model.onnx",
+        "license": "mit",
+        "files": {"a": "5" * 64},
+    }
+    entry["provenance"] = {"source_run": "a", "dataset_id": "b", "labels": {"team": "x"}, "hub": hub}
     for record in list(document["files"].values())[:2]:
         record["url"] = "https://localhost:1/x"
     second = json.dumps(document).encode()

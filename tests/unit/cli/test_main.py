@@ -31,6 +31,7 @@ HEAVY = (
     "grpc",
     "tritonclient",
     "transformers",
+    "huggingface_hub",
     "tokenizers",
     "jinja2",
     "google",
@@ -392,7 +393,7 @@ def test_every_build_option_has_a_flag() -> None:
     command = cli.group.get_command(click.Context(cli.group), "build")
     assert command is not None
     flags = {parameter.name for parameter in command.params}
-    assert {field.name for field in dataclasses.fields(BuildOptions)} - {ORIGINS} <= flags
+    assert {field.name for field in dataclasses.fields(BuildOptions)} - {ORIGINS, "hub"} <= flags
 
 
 def test_keep_goes_with_a_version(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

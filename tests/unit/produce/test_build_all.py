@@ -322,6 +322,13 @@ def test_options_that_cannot_be_common(tmp_path: Path) -> None:
         build_all.common_options(config)
 
 
+def test_no_model_of_the_hub_is_fetched(models: Path, output: Path) -> None:
+    (models / "tone" / "trb.toml").write_text("[build]\nmodel = 'hf://a/b'\n")
+    (failed,) = make(models, output).failed
+    assert (failed.error.code, failed.error.where) == (Code.USAGE, "--model")
+    assert failed.error.remedy.endswith("--model hf://a/b")
+
+
 def test_a_bug_in_one_model_is_its_own(models: Path, output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     right = build_all.build.build
 

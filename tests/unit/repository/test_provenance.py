@@ -23,8 +23,9 @@ from triton_repo_builder.model.read.options import BuildOptions
 from triton_repo_builder.produce.write import publish, versions
 from triton_repo_builder.repository import pbtxt, sbom
 from triton_repo_builder.repository.config import ModelConfig
-from triton_repo_builder.repository.manifest import Origin
+from triton_repo_builder.repository.manifest import HubModel, Origin
 from triton_repo_builder.repository.provenance import Facts
+from triton_repo_builder.ship.vcs.trailers import trailers
 
 ROOT = Path(__file__).resolve().parents[3]
 GIVEN: dict[str, Any] = {
@@ -32,6 +33,9 @@ GIVEN: dict[str, Any] = {
     "dataset_id": 'ds 2026/10 "full"',
     "label": (("team", "search"), ("tier", "1")),
 }
+HUB = HubModel(
+    model="a/b", commit="5" * 40, file="onnx/model.onnx", license="mit", files={"config.json": "5" * 64}
+)
 
 
 def schema() -> dict[str, Any]:
@@ -71,6 +75,8 @@ def test_the_schema_is_one_and_says_what_manifests_are(model: Path, output: Path
         (("endpoints", "bert", "sources", 0, "sha256"), "abc"),
         (("endpoints", "bert", "options_digest"), "abc"),
         (("endpoints", "bert", "provenance"), {"source_run": ""}),
+        (("endpoints", "bert", "provenance"), {"hub": {**HUB.to_json(), "license": ""}}),
+        (("endpoints", "bert", "provenance"), {"hub": {"model": "a/b"}}),
         (("endpoints", "bert", "versions"), {"two": {}}),
         (("files", "bert/config.pbtxt", "bytes"), -1),
     ],
@@ -89,7 +95,11 @@ def test_the_schema_refuses_what_is_wrong(
 
 
 @pytest.mark.parametrize(
-    "damage", [{"versions": []}, {"provenance": "run"}, {"sources": {}}, {"models": None}]
+    "damage",
+    [
+        *({"versions": []}, {"provenance": "run"}, {"sources": {}}, {"models": None}),
+        *({"provenance": {"hub": "a/b"}}, {"provenance": {"hub": {"model": "a/b"}}}),
+    ],
 )
 def test_a_damaged_entry_is_refused_when_it_is_read(
     model: Path, output: Path, damage: dict[str, Any]
@@ -122,6 +132,21 @@ def test_every_config_says_where_its_model_comes_from(model: Path, output: Path)
         assert facts.same(Facts.of_entry("bert", entry))
     other = Facts.of_entry("bert", replace(entry, provenance=Origin(source_run="run-78")))
     assert not other.same(Facts.of_entry("bert", entry))
+
+
+def test_a_model_of_the_hub_is_recorded(model: Path, output: Path) -> None:
+    tiny.put(model, output, hub=HUB)
+    jsonschema.validate(manifest(output), schema())
+    entry = repository.read(output).manifest.endpoints["bert"].served
+    assert entry.provenance == Origin(hub=HUB)
+    assert "hub" not in (entry.options or {})
+    config = ModelConfig(pbtxt.parse((output / "bert" / "config.pbtxt").read_text()))
+    facts = Facts.of_config("bert", config, (1,))
+    assert (facts.hub, facts.hub_file, facts.license) == (f"a/b@{HUB.commit}", "onnx/model.onnx", "mit")
+    assert facts.same(Facts.of_entry("bert", entry))
+    later = replace(entry, provenance=Origin(hub=replace(HUB, commit="6" * 40)))
+    assert not facts.same(Facts.of_entry("bert", later))
+    assert ("Hub-Model", f"a/b@{HUB.commit}/onnx/model.onnx") in trailers(repository.read(output).manifest)
 
 
 def test_what_was_not_given_is_not_written(model: Path, output: Path) -> None:

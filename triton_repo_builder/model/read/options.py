@@ -29,6 +29,8 @@ from triton_repo_builder.base.option_values import (
     Text,
     Version,
 )
+from triton_repo_builder.model.read.hub_name import ModelPath
+from triton_repo_builder.repository.manifest import HubModel
 
 DEFAULT_MAX_BATCH_SIZE = 32
 MOST_ROWS = 4096
@@ -53,7 +55,10 @@ class BuildOptions:
 
     model: Path = field(
         metadata=declare(
-            FilePath(), Topic.MODEL, "ONNX file, or a folder that an exporter wrote.", recorded=False
+            ModelPath(),
+            Topic.MODEL,
+            "ONNX file, a folder that an exporter wrote, or a model on the Hub: ORG/NAME, hf://ORG/NAME@REVISION.",
+            recorded=False,
         )
     )
     file: str | None = option(
@@ -445,6 +450,8 @@ class BuildOptions:
         rare=True,
         recorded=False,
     )
+    hub: HubModel | None = field(default=None, compare=False, repr=False)
+    """The model on a Hub of which ``model`` is the folder in the cache."""
     origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     """Files that set options, by option; options of the command line are left out."""
 

@@ -17,6 +17,7 @@ from triton_repo_builder.base.files import Checksum, File
 from triton_repo_builder.base.text import some
 from triton_repo_builder.model.read import (
     foreign,
+    hub_name,
     image_processor,
     label_file,
     timm_config,
@@ -165,18 +166,19 @@ class Source:
 
 def describe(graph: Skeleton, signature: ModelSignature, model: Path, overrides: SourceOverrides) -> Source:
     """The model with the tokenizer, preprocessor and config.json that belong to it. Raises ``TrbError``."""
-    path, original = graph.path, overrides.original
+    path, original = graph.path, overrides.original or _hidden(model, graph.path)
     if overrides.tokenizer:
         file: Path | None = tokenizer.locate(overrides.tokenizer)
     else:
-        file = _tokenizer(*((original, path.parent) if original else (path.parent,)))
+        places = (original, path.parent) if overrides.original else (path.parent, original)
+        file = _tokenizer(*filter(None, places))
     folder = file.parent if file and overrides.tokenizer else original or path.parent
     config = tokenizer.settings(path.parent, "config.json") or tokenizer.settings(folder, "config.json")
     _check_config(path.parent / "config.json", config)
     config = timm_config.described(config)
     if overrides.labels:
         config = {**config, "id2label": label_file.read(overrides.labels, signature)}
-    if original:
+    if original and overrides.original:
         _check_original(original, config)
         _check_tokenizer(original, path.parent, overrides)
     return Source(
@@ -189,6 +191,24 @@ def describe(graph: Skeleton, signature: ModelSignature, model: Path, overrides:
         original=original,
         others=() if overrides.file else _others(model, path),
     )
+
+
+def _hidden(model: Path, path: Path) -> Path | None:
+    """The folder that the user named, if the ONNX file in it is in a folder with its own config.json.
+
+    Such a folder is a model by itself (``tokenizer.places``). optimum writes ``onnx/`` so into the folder of
+    the model that it exported, whose modules.json and tokenizer count as well.
+    """
+    if not model.is_dir() or model.resolve() in (place.resolve() for place in tokenizer.places(path.parent)):
+        return None
+    at_top, beside = (_describes(folder) for folder in (model, path.parent))
+    return model if at_top and (containment.within(model, "modules.json") or not beside) else None
+
+
+def _describes(folder: Path) -> bool:
+    """Whether a tokenizer or a preprocessor is in the folder."""
+    processors = (containment.within(folder, name) for name in image_processor.FILES)
+    return bool(tokenizer.find(folder)) or any(processors)
 
 
 def _tokenizer(*folders: Path) -> Path | None:
@@ -272,7 +292,7 @@ def model_file(path: Path, name: str | None = None) -> Path:
             Code.NOT_FOUND,
             "no such file or folder",
             where=str(path),
-            remedy="check the path",
+            remedy=f"check the path{hub_name.hint(path)}",
         )
     if not path.is_dir():
         if name is not None:

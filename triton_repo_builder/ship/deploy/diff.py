@@ -204,6 +204,8 @@ def _origin(old: Snapshot, new: Snapshot) -> Iterator[tuple[str, str, str]]:
     for about, before, after in (
         ("source run", old.origin.source_run, new.origin.source_run),
         ("data set", old.origin.dataset_id, new.origin.dataset_id),
+        ("hub model", old.origin.hub, new.origin.hub),
+        ("licence", old.origin.license, new.origin.license),
         ("trb", old.origin.trb_version, new.origin.trb_version),
         *(
             (f"label {k}", dict(old.origin.labels).get(k), dict(new.origin.labels).get(k))

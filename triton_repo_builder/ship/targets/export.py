@@ -1,11 +1,14 @@
-"""The files of ``trb export TARGET``: each target is a module with ``render(deployment)``, path → text."""
+"""The files of ``trb export TARGET``: each target is a module with ``render(deployment)``, path → text.
+
+A file that need not fit into memory is a ``Stream``.
+"""
 
 from __future__ import annotations
 
 import importlib
 from pathlib import Path
 
-from triton_repo_builder.ship.rendered import Rendered, rendered
+from triton_repo_builder.ship.rendered import Rendered, Stream, rendered
 from triton_repo_builder.ship.targets import facts, spec
 from triton_repo_builder.ship.targets.facts import Deployment
 
@@ -20,5 +23,7 @@ def read(file: Path) -> Deployment:
 def render(target: str, deployment: Deployment) -> Rendered:
     """The files; the same input gives the same bytes. Raises ``TrbError`` for what the target cannot do."""
     module = importlib.import_module(f"triton_repo_builder.ship.targets.{target}")
-    texts: dict[str, str] = module.render(deployment)
-    return rendered({path: text.encode() for path, text in texts.items()}, INDEX)
+    files: dict[str, str | Stream] = module.render(deployment)
+    return rendered(
+        {path: file.encode() if isinstance(file, str) else file for path, file in files.items()}, INDEX
+    )

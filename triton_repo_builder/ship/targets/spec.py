@@ -173,6 +173,9 @@ class Exposure:
     grpc_port: int = key(Number(0, HIGHEST_PORT), "Of the proxy, for KServe V2 over gRPC; 0: none.", 8001)
     gateway_port: int = key(Number(0, HIGHEST_PORT), "Of the proxy, for the gateway's API; 0: none.", 9000)
     prometheus_port: int = key(Number(0, HIGHEST_PORT), "Of Prometheus (Compose); 0: none.", 9090)
+    grafana_port: int = key(
+        Number(0, HIGHEST_PORT), "Of Grafana (Compose, profile dashboard); 0: none.", 3000
+    )
     tls_certificate: Path | None = key(FilePath(folder=False), "PEM file.", None, default="no TLS")
     tls_key: Path | None = key(FilePath(folder=False), "PEM file.", None, default="no TLS")
     admin_key: Path = key(
@@ -194,6 +197,42 @@ class Scaling:
         Real(0, 1000), "Full batches that wait in a replica, on average; 0: from the report.", 0.0
     )
     window: float = key(Seconds(), "Time that a smaller load must last.", 300.0, default="5m")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kubernetes:
+    """A cluster: what is there already, and what fetches the repository."""
+
+    parent_gateway: str = key(
+        Text(), "Gateway (Gateway API) that routes attach to: NAME or NAMESPACE/NAME.", "gateway"
+    )
+    prometheus: str = key(
+        Text(),
+        "Address of Prometheus, for KEDA and Argo Rollouts.",
+        "http://prometheus-operated.monitoring:9090",
+    )
+    fetch_image: str = key(
+        Text(),
+        "Image that fetches the repository in an init container: with trb (oci), with git (git).",
+        "",
+        default="gateway.image for oci",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SageMaker:
+    """Amazon SageMaker: the account's side of an endpoint."""
+
+    role: str = key(Text(), "ARN of the role that SageMaker assumes.", "", default="none")
+    bucket: str = key(Text(), "s3://BUCKET/PREFIX that the archive is uploaded to.", "", default="none")
+    instance: str = key(Text(), "Instance type of a replica.", "ml.m5.xlarge")
+    endpoint: str = key(Text(), "Endpoint that requests reach.", "", default="the only one")
+    stable: str = key(
+        Text(),
+        "SageMaker's name of the model that runs now, beside which a canary or shadow is put.",
+        "",
+        default="no such files",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,6 +279,8 @@ class Spec:
     gateway: Gateway = nested(Gateway)
     exposure: Exposure = nested(Exposure)
     autoscaling: Scaling = nested(Scaling)
+    kubernetes: Kubernetes = nested(Kubernetes)
+    sagemaker: SageMaker = nested(SageMaker)
     canary: Canary = nested(Canary)
 
 
@@ -359,7 +400,10 @@ def check(spec: Spec, path: Path) -> None:
         )
     if (exposure.tls_certificate is None) != (exposure.tls_key is None):
         raise wrong(path, "'exposure' has half a TLS identity", "give both tls_certificate and tls_key")
-    ports = [exposure.http_port, exposure.grpc_port, exposure.gateway_port, exposure.prometheus_port]
+    ports = [
+        *(exposure.http_port, exposure.grpc_port, exposure.gateway_port),
+        *(exposure.prometheus_port, exposure.grafana_port),
+    ]
     used = [port for port in ports if port]
     if len(set(used)) < len(used):
         raise wrong(path, "'exposure' has one port twice", "give each its own, or 0 for none")

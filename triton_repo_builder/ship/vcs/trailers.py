@@ -29,6 +29,7 @@ def trailers(manifest: Manifest, altered: Iterable[str] = ()) -> Iterator[tuple[
             ("Options-Digest", facts.options_digest and facts.options_digest + of),
             ("Source-Run", facts.source_run and facts.source_run + of),
             ("Dataset-Id", facts.dataset_id and facts.dataset_id + of),
+            ("Hub-Model", facts.hub and f"{facts.hub}/{facts.hub_file}{of}"),
             *(("Label", f"{key}={value}{of}") for key, value in facts.labels),
         ]
         yield from ((key, line) for key, value in pairs if (line := _line(value)))

@@ -102,6 +102,26 @@ def test_a_link_into_a_cache_is_named_after_the_link(tmp_path: Path) -> None:
     assert read.tokenizer == cache / "snapshots" / "minilm" / "tokenizer.json"
 
 
+@pytest.mark.parametrize("name", ["model.onnx", "model_O4.onnx"])
+def test_an_export_in_a_folder_of_its_own_belongs_to_the_model_around_it(name: str, tmp_path: Path) -> None:
+    """optimum writes ``onnx/`` with its own config.json, and leaves modules.json where it is."""
+    model = tiny.embedder(tmp_path / "e5")
+    inner = model / "onnx"
+    inner.mkdir()
+    (model / "model.onnx").rename(inner / name)
+    (inner / "config.json").write_bytes((model / "config.json").read_bytes())
+    read = reader.read_source(model, SourceOverrides(file=f"onnx/{name}"))
+    assert (read.original, read.tokenizer) == (model, model / "tokenizer.json")
+    assert read.folder == model
+    (inner / "tokenizer.json").write_bytes((model / "tokenizer.json").read_bytes())
+    read = reader.read_source(model, SourceOverrides(file=f"onnx/{name}"))
+    assert (read.original, read.tokenizer) == (model, inner / "tokenizer.json")
+    (model / "modules.json").unlink()
+    read = reader.read_source(model, SourceOverrides(file=f"onnx/{name}"))
+    assert (read.original, read.tokenizer) == (None, inner / "tokenizer.json")
+    assert reader.read_source(inner / name).original is None
+
+
 @pytest.mark.parametrize(
     ("files", "expected"),
     [
