@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from triton_repo_builder.ship import rendered
+from triton_repo_builder.ship.stores import revision
 from triton_repo_builder.ship.targets import TARGETS, export
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,25 +25,31 @@ BUILT = tuple(
     target for target in TARGETS if find_spec(f"triton_repo_builder.ship.targets.{target}") is not None
 )
 """Targets whose module there is."""
+FILES = tuple(sorted(path.name for path in EXAMPLE.glob("*.toml")))
+"""``deploy.toml``, and files of targets that cannot do all that it says."""
 
 
-def project(folder: Path) -> Path:
-    """A copy of the example with its repository and a key; ``deploy.toml`` there."""
+def project(folder: Path, target: str = "") -> Path:
+    """A copy of the example, its repository and a key. Returns ``TARGET.toml`` there, or ``deploy.toml``."""
     shutil.copytree(ROOT / "model_repository", folder / "model_repository")
-    target = folder / "examples" / "deploy"
-    target.mkdir(parents=True)
+    example = folder / "examples" / "deploy"
+    example.mkdir(parents=True)
     for path in EXAMPLE.iterdir():
         if path.is_file():
-            shutil.copy(path, target / path.name)
-    key = target / "admin_key"
+            shutil.copy(path, example / path.name)
+    key = example / "admin_key"
     key.touch(0o600)
     key.write_text(KEY)
-    return target / "deploy.toml"
+    own = example / f"{target}.toml"
+    return own if own.is_file() else example / "deploy.toml"
 
 
-def tree(target: str, file: Path) -> dict[str, bytes]:
-    """The files of a target, path → content."""
-    return dict(export.render(target, export.read(file)).contents)
+def tree(target: str, folder: Path) -> dict[str, bytes]:
+    """The files of a target, path → content; without archives, which are no text."""
+    file = project(folder, target)
+    deployment = replace(export.read(file), output=file.parent / target)
+    contents = export.render(target, deployment).contents
+    return {path: content for path, content in contents.items() if isinstance(content, bytes)}
 
 
 def committed(target: str) -> dict[str, bytes]:
@@ -61,23 +69,25 @@ def without_git(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("target", BUILT)
 def test_the_committed_tree_is_what_export_writes(target: str, tmp_path: Path) -> None:
-    assert committed(target) == tree(target, project(tmp_path)), "run 'make golden' and review the diff"
+    assert committed(target) == tree(target, tmp_path), "run 'make golden' and review the diff"
 
 
 @pytest.mark.parametrize("target", BUILT)
 def test_the_place_of_the_project_changes_nothing(target: str, tmp_path: Path) -> None:
-    one, other = (tree(target, project(tmp_path / name)) for name in ("a", "b/longer"))
+    one, other = (tree(target, tmp_path / name) for name in ("a", "b/longer"))
     assert one == other
     assert str(tmp_path).encode() not in b"".join(one.values())
 
 
 @pytest.mark.parametrize("target", BUILT)
 def test_no_key_is_in_a_tree(target: str, tmp_path: Path) -> None:
-    assert KEY.strip().encode() not in b"".join(tree(target, project(tmp_path)).values())
+    assert KEY.strip().encode() not in b"".join(tree(target, tmp_path).values())
 
 
-def test_the_example_states_the_repository_that_is_committed(tmp_path: Path) -> None:
-    deployment = export.read(project(tmp_path))
+@pytest.mark.parametrize("file", FILES)
+def test_the_example_states_the_repository_that_is_committed(file: str, tmp_path: Path) -> None:
+    deployment = export.read(project(tmp_path, file.removesuffix(".toml")))
+    assert deployment.file.name == file
     assert deployment.spec.repository.revision == f"sha256:{deployment.revision}"
 
 
@@ -91,24 +101,22 @@ def main() -> None:
     from triton_repo_builder.ship.vcs import git
 
     git.last_commit = lambda folder: ""
-    with tempfile.TemporaryDirectory() as scratch:
-        file = project(Path(scratch))
-        _restate(file)
-        for target in BUILT:
-            shutil.rmtree(EXAMPLE / target, ignore_errors=True)
-            rendered.write(export.render(target, export.read(file)), EXAMPLE / target)
+    _restate(revision.collect(ROOT / "model_repository").index.digest)
+    for target in BUILT:
+        shutil.rmtree(EXAMPLE / target, ignore_errors=True)
+        with tempfile.TemporaryDirectory() as scratch:
+            for path, content in tree(target, Path(scratch)).items():
+                file = EXAMPLE / target / path
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(content)
 
 
-def _restate(file: Path) -> None:
-    """Write the revision of the committed repository into the example."""
-    import re
-
-    from triton_repo_builder.ship.stores import revision
-
-    digest = revision.collect(ROOT / "model_repository").index.digest
-    text = re.sub(r'(?m)^revision = ".*"$', f'revision = "sha256:{digest}"', file.read_text())
-    file.write_text(text)
-    (EXAMPLE / "deploy.toml").write_text(text)
+def _restate(digest: str) -> None:
+    """Write the revision of the committed repository into the files of the example."""
+    for name in FILES:
+        file = EXAMPLE / name
+        text = re.sub(r'(?m)^revision = ".*"$', f'revision = "sha256:{digest}"', file.read_text())
+        file.write_text(re.sub(r"(?m)^(source = .*@sha256:)[0-9a-f]{64}", rf"\g<1>{digest}", text))
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ class InitOptions:
         "folder",
         Text(),
         Topic.DEPLOYMENT,
-        "Where servers get the repository: folder, image, or a URL with its revision.",
+        "Where servers get the repository: folder, image, or a URL; a bucket's gets the revision of REPO.",
         metavar="PLACE",
     )
 
@@ -73,7 +73,7 @@ def init(repo: Path, options: InitOptions) -> None:
     Examples:
       trb deploy init
       trb deploy init --image registry.example/bert:3 --source image
-      trb deploy init --source s3://models/bert@sha256:… --gateway-image trb-tritonserver:24.10
+      trb deploy init --source s3://models/bert
     """
     from triton_repo_builder.ship.targets import starter
 

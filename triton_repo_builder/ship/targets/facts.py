@@ -57,6 +57,8 @@ class Deployment:
     release: releases.Release
     capacity: Capacity | None
     """Capacity of one replica, if autoscaling has a report."""
+    output: Path = Path()
+    """Folder that the files go to: some of them name paths, relative to it."""
 
     @property
     def name(self) -> str:
@@ -178,7 +180,8 @@ def _capacity(file: Path, spec: Spec) -> Capacity | None:
             f"no setting in {scaling.report} meets the objective, {spec.objective}",
             "tune for this objective, or state another one",
         )
-    return max(meeting, key=lambda each: each.per_second)
+    # Of the settings that a tune run compared, only the chosen one has service times.
+    return max(meeting, key=lambda each: (each.service is not None, each.per_second))
 
 
 def _measured(deployment: Deployment) -> None:

@@ -36,7 +36,7 @@ HIGHEST_PORT = 65535
 ALL = 100
 """Percent of the traffic: the last step of a canary."""
 _GIT = re.compile(r"git\+(?P<url>(?:https|ssh|file)://[^\s#@]+)@(?P<commit>[0-9a-f]{40})#(?P<folder>[^\s#]+)")
-_STORES = ("s3", "gs", "az")
+STORES = ("s3", "gs", "az")
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _DOMAIN = re.compile(rf"(?=.{{1,253}}$)({_LABEL}\.)*{_LABEL}")
 EXAMPLES: dict[type[Value], str] = {Seconds: ', such as "5m"', Bytes: ', such as "4GiB"'}
@@ -86,7 +86,7 @@ class From(Value):
         if match := _GIT.fullmatch(text):
             return Source(kind="git", location=text, **match.groupdict())
         scheme = text.partition("://")[0]
-        if scheme not in (*_STORES, "oci") or "://" not in text:
+        if scheme not in (*STORES, "oci") or "://" not in text:
             raise InvalidValue(
                 f"{cut(text)} is no place of a repository",
                 "write folder, image, s3://BUCKET/PREFIX@sha256:…, oci://REGISTRY/NAME@sha256:… or "
@@ -409,7 +409,7 @@ def check(spec: Spec, path: Path) -> None:
         raise wrong(path, "'exposure' has one port twice", "give each its own, or 0 for none")
     source, stated = spec.repository.source, spec.repository.revision.removeprefix("sha256:")
     # A bucket's digest is the revision's, a registry's is the image's.
-    if source.kind in _STORES and stated and not source.location.endswith(f"@sha256:{stated}"):
+    if source.kind in STORES and stated and not source.location.endswith(f"@sha256:{stated}"):
         raise wrong(
             path,
             "'repository.source' is another revision than 'repository.revision'",

@@ -21,6 +21,7 @@ from triton_repo_builder.run.client import admin_key
 from triton_repo_builder.ship.stores import revision
 from triton_repo_builder.ship.targets import facts
 from triton_repo_builder.ship.targets.spec import (
+    STORES,
     From,
     Gateway,
     Name,
@@ -59,10 +60,13 @@ def write(
     folder = file.parent.resolve()
     path = repo.resolve()
     relative = Path(os.path.relpath(path, folder))
+    contents = revision.collect(repo)
     spec = Spec(
         name=name or _name(endpoints[0]),
         repository=RepositorySource(
-            path=relative, revision=f"sha256:{revision.collect(repo).index.digest}", source=_source(source)
+            path=relative,
+            revision=f"sha256:{contents.index.digest}",
+            source=_source(_with_revision(source, contents.index.digest)),
         ),
         server=Server(image=image),
         gateway=Gateway(image=gateway),
@@ -86,6 +90,12 @@ def _name(endpoint: str) -> str:
     """A name that every platform takes, of an endpoint's."""
     plain = re.sub(r"[^a-z0-9]+", "-", endpoint.lower()).strip("-")[: Name.longest].rstrip("-")
     return plain if plain[:1].isalpha() else f"m-{plain}"[: Name.longest].rstrip("-")
+
+
+def _with_revision(source: str, digest: str) -> str:
+    """The address that ``trb push`` prints for this repository, if a bucket's URL names no revision."""
+    scheme, _, rest = source.partition("://")
+    return f"{source}@sha256:{digest}" if rest and "@" not in rest and scheme in STORES else source
 
 
 def _source(source: str) -> Source:

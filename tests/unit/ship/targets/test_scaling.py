@@ -45,6 +45,15 @@ def test_the_targets_do_not_depend_on_chance(reported: Deployment) -> None:
     assert scaling.scaling(reported) == scaling.scaling(reported)
 
 
+def test_the_setting_with_service_times_is_the_replicas(tmp_path: Path) -> None:
+    entries = [
+        {"name": name, "capacity": c, "latency_ms": 150.0} for name, c in (("best", 90), ("other", 99))
+    ]
+    deployments.report(tmp_path / "report.json", compared=entries)
+    capacity = deployments.deployment(tmp_path, REPORTED).capacity
+    assert capacity and (capacity.name, capacity.per_second) == ("best", 90)
+
+
 def test_a_stated_number_of_batches_overrides_the_report(tmp_path: Path) -> None:
     deployments.report(tmp_path / "report.json")
     rule = scaling.scaling(deployments.deployment(tmp_path, REPORTED + "pending_batches = 1.5\n"))

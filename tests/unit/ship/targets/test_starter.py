@@ -68,6 +68,13 @@ def test_what_is_known_is_stated(project: Path) -> None:
     assert read.repository.source.location == source
 
 
+def test_a_bucket_without_a_revision_gets_the_repositorys(project: Path) -> None:
+    done = call("deploy", "init", "--source", "s3://models/bert", cwd=project)
+    assert done.returncode == 0, done.stderr
+    deployment = export.read(project / "deploy.toml")
+    assert deployment.spec.repository.source.location == f"s3://models/bert@sha256:{deployment.revision}"
+
+
 @pytest.mark.parametrize(
     ("endpoint", "name"),
     [("Senti_Ment", "senti-ment"), ("9x", "m-9x"), ("ü" * 3, "m"), ("a" * 60, "a" * 40), ("x__", "x")],
