@@ -64,6 +64,8 @@ class FakeTriton(Triton):
         self.asked: list[Columns] = []
         self.index: Any = None
         """The server's list of models; None: it does not answer."""
+        self.restricted = False
+        """Whether that list needs the admin key."""
 
     def open(self) -> None:
         """No channel."""
@@ -74,6 +76,11 @@ class FakeTriton(Triton):
     async def call(self, name: str, /, timeout: float, **fields: Any) -> Any:
         if self.index is None:
             raise Refusal(504, "no answer within 5 s", code="deadline_exceeded")
+        if self.restricted and name == "RepositoryIndex":
+            raise Refusal(503, "This protocol is restricted, expecting header 'admin-key'")
+        if name == "ModelReady":
+            states = {model: state for model, state, _ in self.index}
+            return SimpleNamespace(ready=states.get(fields["name"]) == "READY")
         rows = [SimpleNamespace(name=name, state=state, reason=reason) for name, state, reason in self.index]
         return SimpleNamespace(models=rows)
 

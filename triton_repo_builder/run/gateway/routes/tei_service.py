@@ -11,10 +11,12 @@ import triton_repo_builder
 from triton_repo_builder.run.gateway import recognition
 from triton_repo_builder.run.gateway.call import QUICK, Call, Reply, check_count, encoded, flag, reply, texts
 from triton_repo_builder.run.gateway.catalogue import SHOWN, Served
+from triton_repo_builder.run.gateway.discovery import RESTRICTED
 from triton_repo_builder.run.gateway.labels import labels
 from triton_repo_builder.run.gateway.refusal import Refusal, invalid
 from triton_repo_builder.run.gateway.routes.tei_fields import Document, answered, empty, endpoint, statuses
 from triton_repo_builder.run.gateway.text_rules import LONGEST
+from triton_repo_builder.run.gateway.triton import Triton
 
 TEXT_TASKS = tuple(
     signature.task for signature in recognition.SIGNATURES if not {"IMAGE", "AUDIO"} & set(signature.inputs)
@@ -154,16 +156,32 @@ def _model_type(call: Call, served: Served) -> dict[str, Any]:
 
 async def health(call: Call, name: str = "") -> Reply:
     """``GET /health``: 503 unless the server answers and its endpoints, or the named one, are ready."""
-    try:
-        index = await call.gateway.triton.call("RepositoryIndex", TIMEOUT)
-    except Refusal as error:
-        raise Refusal(503, error.message, code="unhealthy", retry_after=1) from None
     served = [call.find(name, *recognition.BY_TASK)] if name else call.gateway.catalogue
     endpoints = {each.model for each in served}
-    ready = {model.name for model in index.models if model.state == "READY"}
-    failed = {model.name for model in index.models if model.reason not in UNLOADED} - ready
+    try:
+        ready, failed = await _states(call.gateway.triton, sorted(endpoints))
+    except Refusal as error:
+        raise Refusal(503, error.message, code="unhealthy", retry_after=1) from None
     sick = (endpoints - ready) if name else (endpoints | failed) - ready
     if sick or not endpoints:
         names = ", ".join(sorted(sick)[:SHOWN]) or "no endpoint is loaded"
         raise Refusal(503, f"unhealthy: {names}", code="unhealthy", retry_after=1)
     return Reply(b"")
+
+
+async def _states(triton: Triton, endpoints: Sequence[str]) -> tuple[set[str], set[str]]:
+    """Models that are ready, and those that failed to load. Raises ``Refusal``.
+
+    A server whose list of models needs its admin key is asked for each endpoint.
+    """
+    try:
+        index = await triton.call("RepositoryIndex", TIMEOUT)
+    except Refusal as refusal:
+        if RESTRICTED not in refusal.message:
+            raise
+        answers = await asyncio.gather(
+            *(triton.call("ModelReady", TIMEOUT, name=endpoint) for endpoint in endpoints)
+        )
+        return {name for name, answer in zip(endpoints, answers, strict=True) if answer.ready}, set()
+    ready = {model.name for model in index.models if model.state == "READY"}
+    return ready, {model.name for model in index.models if model.reason not in UNLOADED} - ready

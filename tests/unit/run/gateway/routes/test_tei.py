@@ -303,6 +303,16 @@ def test_health_is_that_of_the_server_and_its_endpoints(fake: Fake) -> None:
     assert fake.ask("/models/none/health").status == 404
 
 
+def test_health_of_a_server_whose_list_of_models_needs_its_admin_key(fake: Fake) -> None:
+    fake.triton.restricted = True
+    assert fake.ask("/health").status == 503
+    fake.triton.index = [(one.name, "READY", "") for one in fake.endpoints]
+    assert fake.ask("/health").status == 200
+    fake.triton.index = fake.triton.index[1:]
+    assert "vectors" in fake.ask("/health").json["error"]
+    assert fake.ask("/models/ranks/health").status == 200
+
+
 def test_a_route_of_the_map_chooses_the_endpoint(fake: Fake) -> None:
     second = served("others", recognition.EMBEDDING)
     two = Fake([*fake.endpoints, second], {**fake.answers, "others": embedding})
