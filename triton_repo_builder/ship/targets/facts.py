@@ -41,7 +41,7 @@ class Batcher:
 
 @dataclass(frozen=True, kw_only=True)
 class Deployment:
-    """What every target is rendered from."""
+    """Facts that every target is rendered from."""
 
     spec: Spec
     file: Path
@@ -53,7 +53,9 @@ class Deployment:
     """The last commit that changed the repository; empty outside of git."""
     release: releases.Release
     capacity: Capacity | None
-    """Of one replica, if autoscaling has a report."""
+    """Capacity of one replica, if autoscaling has a report."""
+    output: Path = Path()
+    """Folder that the files go to: some of them name paths, relative to it."""
 
     @property
     def name(self) -> str:

@@ -28,7 +28,9 @@ SPLIT = "v2"
 """The weighted service, and the router to it."""
 GATEWAY = "gateway"
 HTTP_ENTRY, GRPC_ENTRY, GATEWAY_ENTRY = "http", "grpc", "gateway"
-"""Entry points of Traefik's static configuration."""
+INNER_ENTRY = "inner"
+"""Entry points of Traefik's static configuration. Gateways send their requests to the inner one: gRPC without
+TLS and for any host name, so that these are weighted, too."""
 BUCKETS = tuple(float(f"{0.001 * 1.15**step:.3g}") for step in range(75))
 """Seconds, 1 ms to 31 s: each bound is 15 % above the one before, so that a p99 has an error of at most that.
 For ``metrics.prometheus.buckets`` of Traefik's static configuration."""
@@ -164,6 +166,16 @@ def _entries(routes: Routes) -> list[dict[str, Any]]:
                 "router": f"{SPLIT}-grpc",
                 "entry_point": GRPC_ENTRY,
                 "rule": f"{host}({_GRPC_RULE})" if host else _GRPC_RULE,
+                "middlewares": ("retry",),
+                "service": f"{SPLIT}-grpc",
+            }
+        )
+    if routes.gateways and routes.grpc:
+        entries.append(
+            {
+                "router": f"{SPLIT}-{INNER_ENTRY}",
+                "entry_point": INNER_ENTRY,
+                "rule": _GRPC_RULE,
                 "middlewares": ("retry",),
                 "service": f"{SPLIT}-grpc",
             }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -168,6 +168,9 @@ class Exposure:
     grpc_port: int = key(Number(0, HIGHEST_PORT), "Of the proxy, for KServe V2 over gRPC; 0: none.", 8001)
     gateway_port: int = key(Number(0, HIGHEST_PORT), "Of the proxy, for the gateway's API; 0: none.", 9000)
     prometheus_port: int = key(Number(0, HIGHEST_PORT), "Of Prometheus (Compose); 0: none.", 9090)
+    grafana_port: int = key(
+        Number(0, HIGHEST_PORT), "Of Grafana (Compose, profile dashboard); 0: none.", 3000
+    )
     tls_certificate: Path | None = key(FilePath(folder=False), "PEM file.", None, default="no TLS")
     tls_key: Path | None = key(FilePath(folder=False), "PEM file.", None, default="no TLS")
     admin_key: Path = key(
@@ -271,18 +274,21 @@ def _table(kind: type[T], document: Mapping[str, Any], path: Path, prefix: str) 
             if not isinstance(value, dict):
                 raise wrong(path, f"'{where}' is no table", f"write [{where}] on a line of its own")
             values[name] = _table(inner, value, path, f"{where}.")
-        else:
-            default = "" if known[name].default is MISSING else known[name].default
-            values[name] = _value(known[name].metadata["option"].value, value, default, path, where)
+        elif value != "":  # an empty text is the default
+            values[name] = _value(known[name].metadata["option"].value, value, path, where)
     if kind is Spec and "name" not in values:
         raise wrong(path, "has no 'name'", 'write name = "…" in its first line')
+    for name, each in known.items():
+        # Paths that are left out are relative to the file's folder, too.
+        if isinstance(each.default, Path):
+            values.setdefault(name, path.parent / each.default)
+        elif name not in values and each.metadata.get("nested"):
+            values[name] = _table(each.metadata["nested"], {}, path, f"{prefix}{name}.")
     return kind(**values)
 
 
-def _value(kind: Value, value: Any, unset: Any, path: Path, where: str) -> Any:
-    """A checked value; an empty text is the default."""
-    if value == "":
-        return unset
+def _value(kind: Value, value: Any, path: Path, where: str) -> Any:
+    """A checked value."""
     try:
         result = kind.from_toml(value, path.parent)
         kind.check(result)
@@ -308,7 +314,10 @@ def check(spec: Spec, path: Path) -> None:
         )
     if (exposure.tls_certificate is None) != (exposure.tls_key is None):
         raise wrong(path, "'exposure' has half a TLS identity", "give both tls_certificate and tls_key")
-    ports = [exposure.http_port, exposure.grpc_port, exposure.gateway_port, exposure.prometheus_port]
+    ports = [
+        *(exposure.http_port, exposure.grpc_port, exposure.gateway_port),
+        *(exposure.prometheus_port, exposure.grafana_port),
+    ]
     used = [port for port in ports if port]
     if len(set(used)) < len(used):
         raise wrong(path, "'exposure' has one port twice", "give each its own, or 0 for none")
