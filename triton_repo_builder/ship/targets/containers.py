@@ -1,4 +1,4 @@
-"""What Compose and Swarm share: command lines with a key from a file, images, the repository's place."""
+"""Parts that Compose and Swarm share: commands with a key from a file, images, the repository's place."""
 
 from __future__ import annotations
 

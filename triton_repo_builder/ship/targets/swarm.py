@@ -27,6 +27,8 @@ EVERYWHERE = ("0.0.0.0", "::")
 """Addresses that Swarm can publish on."""
 FETCHED = "/tmp/repository"
 """The repository that a replica itself pulls."""
+TICK = 5
+"""Seconds between two health checks: an update waits for one for each replica."""
 SLACK = 0.8
 """Longest life of a gRPC connection as a share of ``drain``: gRPC adds up to a tenth at random."""
 CONNECTIONS = 2
@@ -166,7 +168,7 @@ def _services(deployment: Deployment, contents: dict[str, str]) -> dict[str, Any
         "gateway_health": containers.texts(containers.gateway_health()),
         "gateway_grace": containers.gateway_grace(deployment),
         "times": times,
-        "tick": server.TICK,
+        "tick": TICK,
         "cpus": containers.percent(spec.server.cpus),
         "gateway_cpus": containers.percent(spec.gateway.cpus),
         "shared_memory": deployment.shared_memory,
