@@ -1,6 +1,6 @@
 """A swarm of two machines: two Docker daemons, each with a network of its own, and a cable between them.
 
-Needs root. A veth pair is the cable: joining over a bridge timed out. Nothing of it is on the machine's own daemon.
+Needs root. A veth pair is the cable: joining over a bridge timed out. This machine's own daemon has no part.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Machine:
         """As without power: its cables are dead, then every process is, and nobody says goodbye."""
         for device in ("cable", "test"):
             _run("ip", "-n", self.namespace, "link", "set", device, "down")
-        network = os.stat(f"/run/netns/{self.namespace}").st_ino
+        network = Path(f"/run/netns/{self.namespace}").stat().st_ino
         for pid in [*_of_group(self.group), *_in_network(network)]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -262,7 +262,7 @@ def _in_network(inode: int) -> list[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with suppress(OSError):
-                if os.stat(entry / "ns" / "net").st_ino == inode:
+                if (entry / "ns" / "net").stat().st_ino == inode:
                     found.append(int(entry.name))
     return found
 

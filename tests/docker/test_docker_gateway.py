@@ -57,7 +57,7 @@ def test_two_containers_of_one_image_answer_openai_clients(client: Any, gateway_
         made.until(lambda: answers(urls[GATEWAY_PORT]), 90)
         request = encode_json({"TEXT": np.array([["a text"]], dtype=object)})
         served = HttpClient(urls[TRITON_PORT].removeprefix("http://")).infer("minilm", request)
-        # JSON has the shortest text of each float32; a float64 of it is another number until it is read as one.
+        # JSON has the shortest text of each float32; read as a float64 it is another number.
         vector = np.asarray(embedded(urls[GATEWAY_PORT], "a text"), np.float32)
         assert vector.tolist() == served["embedding"][0].tolist()
         gateway.stop(timeout=60)

@@ -1,7 +1,11 @@
-"""``trb export swarm`` on a swarm of two machines, under load: updates, failures of every kind, a dead machine."""
+"""``trb export swarm`` on a swarm of two machines, under load: updates, failures, a dead machine.
+
+The counts of docs/deploy-swarm.md: pytest -m docker tests/docker/test_docker_swarm.py --log-cli-level=INFO
+"""
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +24,7 @@ from tests.support.cli import call
 from triton_repo_builder.ship.targets import export
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
+LOG = logging.getLogger("swarm")
 NAME = "trb"
 SERVICE = f"{NAME}_{NAME}"
 REPLICAS = 3
@@ -86,7 +91,7 @@ def stack(
     prometheus_image: str,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Stack]:
-    """A swarm whose machines have two versions of an image, one that hangs, and one whose model fails to load."""
+    """A swarm whose machines have two versions of an image, one that hangs, and one whose model fails."""
     if reason := swarm.obstacle():
         unavailable(reason)
     folder = tmp_path_factory.mktemp("swarm")
@@ -178,7 +183,7 @@ def test_a_rolling_update_loses_no_request(stack: Stack) -> None:
         made.until(lambda: sum(counts.answers.values()) >= 50)
         stack.update("second", "completed")
         made.until(lambda: counts.values[2.0] >= 100)
-    print(f"rolling update of {REPLICAS} replicas: {counts}")
+    LOG.info("rolling update of %d replicas: %s", REPLICAS, counts)
     assert not counts.lost, lost(counts)
     assert counts.values.keys() == {1.0, 2.0}
 
@@ -190,7 +195,7 @@ def test_a_bad_image_and_a_bad_model_go_back_by_themselves(stack: Stack, tag: st
         stack.update(tag, "rollback_completed")
         seen = sum(counts.answers.values())
         made.until(lambda: sum(counts.answers.values()) >= seen + 50)
-    print(f"{tag}: {counts}")
+    LOG.info("%s: %s", tag, counts)
     assert not counts.lost, lost(counts)
     assert counts.values.keys() == {2.0}
 
@@ -207,7 +212,7 @@ def test_a_dead_machine_costs_the_requests_under_way(stack: Stack) -> None:
         back = counts.now - died
         seen = sum(counts.answers.values())
         made.until(lambda: sum(counts.answers.values()) >= seen + 100)
-    print(f"dead machine: {counts}; {REPLICAS} replicas again after {back:.0f} s; {lost(counts)}")
+    LOG.info("dead machine: %s; %d replicas again after %.0f s; %s", counts, REPLICAS, back, lost(counts))
     under_way = [sent for _, sent, _ in counts.lost if sent <= died]
     assert len(under_way) <= 6, lost(counts)
     assert [each for each in counts.lost if each[1] > died] == [], lost(counts)
