@@ -95,13 +95,12 @@ class Machine:
         log = (folder / "log").open("wb")
         self.process = subprocess.Popen(argv, stdout=log, stderr=log)
         log.close()
-        self.client = docker.DockerClient(base_url=self.docker_host, timeout=120)
 
         def answers() -> bool:
             assert self.process is not None and self.process.poll() is None, (folder / "log").read_text()
-            with suppress(Exception):
-                return bool(self.client.ping())
-            return False
+            with suppress(docker.errors.DockerException):
+                self.client = docker.DockerClient(base_url=self.docker_host, timeout=120)
+            return self.client is not None
 
         made.until(answers)
 

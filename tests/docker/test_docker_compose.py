@@ -18,7 +18,7 @@ import pytest
 
 from tests.docker import compose
 from tests.docker.compose import Project
-from tests.docker.test_docker_gateway import embedded
+from tests.docker.test_docker_gateway import answers, embedded
 from tests.support import serve_repository as made
 from tests.support.cli import call, kind
 from tests.support.prometheus import Prometheus
@@ -32,6 +32,7 @@ TEXTS = ["a text", "another, longer text", "hello"]
 UNDER_WAY = 8
 """Requests of each kind while the stack is stopped."""
 SLOW = """
+import time
 import triton_python_backend_utils as pb_utils
 
 class TritonPythonModel:
@@ -133,6 +134,8 @@ def test_answers_through_traefik_and_the_gateway_are_the_servers_own(client: Any
         given.set_data_from_numpy(np.array([[text] for text in TEXTS], dtype=object))
         assert np.array_equal(rest.infer("minilm", [given]).as_numpy("embedding"), expected)
         rest.close()
+    # Traefik looks every five seconds whether the gateway is ready.
+    made.until(lambda: answers(stack.url("gateway_port")))
     for text, row in zip(TEXTS, expected, strict=True):
         vector = np.asarray(embedded(stack.url("gateway_port"), text), np.float32)
         assert np.allclose(vector, row, atol=1e-6)
@@ -183,7 +186,7 @@ def test_prometheus_scrapes_every_target_and_evaluates_the_rules(stack: Stack) -
 
     made.until(lambda: health() == {"ok"})
     assert prometheus.query("sum(nv_inference_request_success)")
-    assert prometheus.query('traefik_service_requests_total{service="stable@file"}')
+    made.until(lambda: prometheus.query('traefik_service_requests_total{service="stable@file"}'))
 
 
 def test_containers_have_only_the_rights_that_they_need(client: Any, stack: Stack) -> None:
@@ -198,9 +201,10 @@ def test_containers_have_only_the_rights_that_they_need(client: Any, stack: Stac
         if container.status != "running":
             continue
         assert facts["User"] in ("1000:1000", "65534:65534")
-        code, said = container.exec_run(["sh", "-c", "id -u; touch /x"])
-        user, refusal = said.decode().splitlines()
-        assert (code, user) == (1, facts["User"].partition(":")[0]) and "Read-only file system" in refusal
+        _, user = container.exec_run(["id", "-u"])
+        assert user.decode().strip() == facts["User"].partition(":")[0]
+        code, refusal = container.exec_run(["touch", "/x"])
+        assert code == 1 and b"Read-only file system" in refusal
         bound = [each for ports in host["PortBindings"].values() for each in ports]
         assert {each["HostIp"] for each in bound} <= {"127.0.0.1"}
     for container in stack.project.containers(client, NAME):
@@ -229,29 +233,33 @@ def test_down_loses_no_request_under_way(client: Any, stack: Stack) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", stack.ports["http_port"], timeout=120)
         connection.request("POST", "/v2/models/slow/infer", body, {"Content-Type": "application/json"})
         connections.append(connection)
-    rest = triton.InferenceServerClient(f"127.0.0.1:{stack.ports['grpc_port']}")
-    answers: list[Any] = []
+    done: list[Any] = []
+    clients = []
     given = triton.InferInput("X", [1, 2], "FP32")
     given.set_data_from_numpy(np.array([[1, 2]], np.float32))
+    own = [("grpc.use_local_subchannel_pool", 1)]
     for _ in range(UNDER_WAY):
-        rest.async_infer("slow", [given], lambda result, error: answers.append((result, error)))
-    # The servers have all of them, and most wait for those before.
-    servers = stack.project.addresses(client, NAME)
-    made.until(lambda: sum(map(pending, servers)) >= UNDER_WAY)
+        rest = triton.InferenceServerClient(f"127.0.0.1:{stack.ports['grpc_port']}", channel_args=own)
+        rest.async_infer("slow", [given], lambda result, error: done.append((result, error)))
+        clients.append(rest)
+    (proxy,) = stack.project.addresses(client, "traefik")
+    made.until(lambda: min(opened(proxy, "http"), opened(proxy, "grpc")) >= UNDER_WAY)
     down = stack.project.start("down")
-    waiting = [each for each in connections if not select.select([each.sock], [], [], 0)[0]]
-    assert waiting and len(answers) < UNDER_WAY
-    statuses = [connection.getresponse().status for connection in connections]
-    assert statuses == [200] * UNDER_WAY
-    made.until(lambda: len(answers) == UNDER_WAY, 120)
-    assert [error for _, error in answers if error is not None] == []
-    said, _ = down.communicate(timeout=120)
+    try:
+        waiting = [each for each in connections if not select.select([each.sock], [], [], 0)[0]]
+        assert waiting and len(done) < UNDER_WAY
+        statuses = [connection.getresponse().status for connection in connections]
+        assert statuses == [200] * UNDER_WAY
+        made.until(lambda: len(done) == UNDER_WAY, 120)
+        assert [error for _, error in done if error is not None] == []
+    finally:
+        said, _ = down.communicate(timeout=120)
     assert down.returncode == 0, said
 
 
-def pending(address: str) -> int:
-    """Requests that a server has and has not begun."""
-    with urllib.request.urlopen(f"http://{address}:8002/metrics", timeout=10) as page:
+def opened(address: str, entry_point: str) -> int:
+    """Connections that clients have to an entry point of Traefik."""
+    with urllib.request.urlopen(f"http://{address}:8080/metrics", timeout=10) as page:
         lines = page.read().decode().splitlines()
-    prefix = 'nv_inference_pending_request_count{model="slow"'
+    prefix = f'traefik_open_connections{{entrypoint="{entry_point}"'
     return sum(int(float(line.rsplit(" ", 1)[1])) for line in lines if line.startswith(prefix))
