@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-DEADLINE = 60
+DEADLINE = 30
 """Seconds that a client waits for an answer."""
 
 
@@ -36,13 +36,17 @@ class Counts:
         """Seconds since the start."""
         return time.monotonic() - self.started
 
+    def lost_after(self, seconds: float) -> list[tuple[str, float, str]]:
+        """Lost requests that were sent later than this."""
+        return [each for each in self.lost if each[1] > seconds]
+
     def __str__(self) -> str:
         kinds = ", ".join(f"{count} over {kind}" for kind, count in sorted(self.answers.items()))
         return f"{kinds}; lost {len(self.lost)}; slowest {self.longest:.2f} s; answers {dict(self.values)}"
 
 
 @contextmanager
-def load(host: str, *, http_port: int, grpc_port: int, model: str, clients: int = 3) -> Iterator[Counts]:
+def load(host: str, *, http_port: int, grpc_port: int, model: str, clients: int) -> Iterator[Counts]:
     """Load from that many clients of each kind until the end; then each waits for its last answer."""
     counts, lock, end = Counts(), threading.Lock(), threading.Event()
 

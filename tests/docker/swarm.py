@@ -168,6 +168,15 @@ class Swarm:
         facts = self.manager.api.inspect_service(service)
         return str((facts.get("UpdateStatus") or {}).get("State", ""))
 
+    def failed(self, service: str) -> set[str]:
+        """Images of a service's tasks that failed."""
+        listed = self.manager.api.tasks(filters={"service": service})
+        return {
+            str(task["Spec"]["ContainerSpec"]["Image"])
+            for task in listed
+            if task["Status"]["State"] in ("failed", "rejected")
+        }
+
     def told(self, service: str) -> str:
         """States and errors of a service's tasks, for a test that fails."""
         listed = self.manager.api.tasks(filters={"service": service})
@@ -189,6 +198,7 @@ class Swarm:
 def running(folder: Path, images: Path) -> Iterator[Swarm]:
     """A swarm of two machines that have the images of an archive."""
     with ExitStack() as stack:
+        stack.callback(_nothing_left, folder)
         machines = (Machine(1, folder / "1"), Machine(2, folder / "2"))
         for machine in machines:
             machine.folder.mkdir()
@@ -246,6 +256,15 @@ def running(folder: Path, images: Path) -> Iterator[Swarm]:
             [f"{CABLE[0]}:2377"], token, advertise_addr=CABLE[1], listen_addr=f"{CABLE[1]}:2377"
         )
         yield Swarm(machines)
+
+
+def _nothing_left(folder: Path) -> None:
+    """Raise if a daemon, a network, a control group or a mount of the swarm is still there."""
+    left = [
+        str(each) for each in (*CONTROL_GROUPS.glob("*/trbswarm*"), *Path("/run/netns").glob("trbswarm*"))
+    ]
+    left += [line for line in Path("/proc/mounts").read_text().splitlines() if str(folder) in line]
+    assert not left
 
 
 def _of_group(group: str) -> list[int]:

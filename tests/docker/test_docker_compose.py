@@ -21,9 +21,11 @@ from tests.docker.compose import Project
 from tests.docker.test_docker_gateway import answers, embedded
 from tests.support import serve_repository as made
 from tests.support.cli import call, kind
+from tests.support.deployments import deployment
 from tests.support.prometheus import Prometheus
 from triton_repo_builder.base.errors import Code
 from triton_repo_builder.ship.targets import export
+from triton_repo_builder.ship.targets.export import render
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]
 NAME = "trb-compose"
@@ -57,6 +59,48 @@ class Stack:
 
     def url(self, port: str) -> str:
         return f"http://127.0.0.1:{self.ports[port]}"
+
+
+SOURCES = {
+    "folder": "",
+    "image": 'source = "image"',
+    "bucket": f'source = "s3://127.0.0.1:9000/models/bert@sha256:{"0" * 64}"',
+    "registry": f'source = "oci://127.0.0.1:5000/bert@sha256:{"0" * 64}"',
+    "git": f'source = "git+https://host.example/models.git@{"1" * 40}#model_repository"',
+}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_compose_takes_the_file_of_every_source(tmp_path: Path, source: str) -> None:
+    compose.need()
+    for name in ("cert.pem", "key.pem", "keys"):
+        (tmp_path / name).write_text("a" * 32)
+        (tmp_path / name).chmod(0o600)
+    text = f"""[server]
+image = "own:1"
+replicas = 1
+gpus = 1
+[gateway]
+image = "gate:1"
+keys = "keys"
+[exposure]
+host = "::1"
+tls_certificate = "cert.pem"
+tls_key = "key.pem"
+[repository]
+{SOURCES[source]}
+"""
+    made_of = deployment(tmp_path, text)
+    for path, content in render("compose", made_of).contents.items():
+        (made_of.output / path).parent.mkdir(parents=True, exist_ok=True)
+        (made_of.output / path).write_bytes(content)
+    project = Project(made_of.output, "bert", {})
+    shown = json.loads(project.run("--profile", "*", "config", "--format", "json"))
+    servers = shown["services"]["bert"], shown["services"]["bert-canary"]
+    for server in servers:
+        assert server["deploy"]["resources"]["reservations"]["devices"][0]["driver"] == "nvidia"
+        # A variable that Compose replaced would be empty.
+        assert "$$(tr -d" in server["command"][2] and "$$@" in server["command"][2]
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,8 @@ LOG = logging.getLogger("swarm")
 NAME = "trb"
 SERVICE = f"{NAME}_{NAME}"
 REPLICAS = 3
+CLIENTS = 3
+"""Clients of each kind, which send one request after the other."""
 HTTP, GRPC = 8000, 8001
 MODEL = """
 import time
@@ -81,7 +84,9 @@ class Stack:
 
     def load(self) -> Any:
         """Load through the first machine's Traefik."""
-        return load(self.swarm.machines[0].address, http_port=HTTP, grpc_port=GRPC, model="sleeper")
+        return load(
+            self.swarm.machines[0].address, http_port=HTTP, grpc_port=GRPC, model="sleeper", clients=CLIENTS
+        )
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +160,9 @@ def test_replicas_are_spread_over_both_machines(stack: Stack) -> None:
     assert stack.swarm.spread(SERVICE).keys() == nodes
     stack.until(lambda: len(stack.swarm.tasks(f"{NAME}_traefik")) == len(nodes))
     for machine in stack.swarm.machines:
-        with load(machine.address, http_port=HTTP, grpc_port=GRPC, model="sleeper") as counts:
+        with load(
+            machine.address, http_port=HTTP, grpc_port=GRPC, model="sleeper", clients=CLIENTS
+        ) as counts:
             made.until(lambda: min(counts.answers["HTTP"], counts.answers["gRPC"]) >= 30)
         assert not counts.lost, lost(counts)
     # Both kinds of requests reach each replica.
@@ -194,6 +201,7 @@ def test_a_bad_image_and_a_bad_model_go_back_by_themselves(stack: Stack, tag: st
     with stack.load() as counts:
         made.until(lambda: sum(counts.answers.values()) >= 50)
         stack.update(tag, "rollback_completed")
+        assert f"trb-test:{tag}" in stack.swarm.failed(SERVICE)
         seen = sum(counts.answers.values())
         made.until(lambda: sum(counts.answers.values()) >= seen + 50)
     LOG.info("%s: %s", tag, counts)
@@ -210,10 +218,18 @@ def test_a_dead_machine_costs_the_requests_under_way(stack: Stack) -> None:
         died = counts.now
         worker.die()
         stack.until(lambda: stack.swarm.spread(SERVICE) == {node: REPLICAS})
-        back = counts.now - died
+        replaced = counts.now
         seen = sum(counts.answers.values())
         made.until(lambda: sum(counts.answers.values()) >= seen + 100)
-    LOG.info("dead machine: %s; %d replicas again after %.0f s; %s", counts, REPLICAS, back, lost(counts))
-    under_way = [sent for _, sent, _ in counts.lost if sent <= died]
-    assert len(under_way) <= 6, lost(counts)
-    assert [each for each in counts.lost if each[1] > died] == [], lost(counts)
+    LOG.info(
+        "dead machine: %s; %d replicas again after %.0f s; %s",
+        counts,
+        REPLICAS,
+        replaced - died,
+        lost(counts),
+    )
+    # HTTP has a connection for each request, so only those that the machine had are lost. A gRPC connection
+    # to it is used until a ping finds it dead: what was under way, and what follows on another dead one.
+    by_kind = Counter(kind for kind, _, _ in counts.lost)
+    assert by_kind["HTTP"] <= CLIENTS and by_kind["gRPC"] <= 2 * CLIENTS, lost(counts)
+    assert counts.lost_after(replaced) == [], lost(counts)

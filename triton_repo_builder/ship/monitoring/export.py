@@ -35,6 +35,7 @@ def render(repository: Repository, settings: Settings) -> Rendered:
             "monitoring_prometheus.yml.jinja",
             rule_files=[RULES, *drift],
             jobs=[job for job in jobs if job[1]],
+            gateway_key=settings.gateway_key,
             alertmanagers=settings.alertmanagers,
         ),
         RULES: templates.render(

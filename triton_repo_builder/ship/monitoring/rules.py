@@ -63,6 +63,8 @@ class Settings:
     drift_window: str = drift_rules.WINDOW
     targets: tuple[str, ...] = ("localhost:8002",)
     gateways: tuple[str, ...] = ()
+    gateway_key: str = ""
+    """File with an API key of the gateways, as Prometheus reads it; empty: they ask for none."""
     proxies: tuple[str, ...] = ()
     alertmanagers: tuple[str, ...] = ()
     commit: str = ""

@@ -44,10 +44,12 @@ def render(deployment: Deployment) -> dict[str, str]:
     name, exposure = deployment.name, deployment.spec.exposure
     servers = [f"{name}-{name}-{number}" for number in _numbers(deployment.spec.server.replicas)]
     gateways = [f"{name}-{name}-gateway-{number}" for number in _numbers(_gateways(deployment))]
+    keys, plain = deployment.spec.gateway.keys, containers.plain_key(deployment)
     monitoring = metrics.files(
         deployment,
         targets=[f"{each}:{server.METRICS}" for each in servers],
-        gateways=[f"{each}:{server.GATEWAY}" for each in gateways],
+        gateways=[f"{each}:{server.GATEWAY}" for each in gateways if plain or not keys],
+        gateway_key=f"{SECRETS}/{containers.METRICS_KEY}" if plain else "",
         proxies=[f"traefik:{containers.API}"],
     )
     tls = exposure.tls_certificate is not None
@@ -149,8 +151,9 @@ def _services(deployment: Deployment) -> dict[str, Any]:
             for part in ("server", "gateway", "proxy", "monitoring")
         },
         "prepare": prepare,
+        "metrics_key": containers.plain_key(deployment),
         "secrets": {each: escaped(_relative(deployment, path)) for each, path in sorted(secrets.items())},
-        "hand_out": escaped(_hand_out(user, sorted(secrets))),
+        "hand_out": escaped(_hand_out(user, sorted(secrets), metrics_key=containers.plain_key(deployment))),
         "fetch": _fetch(deployment),
         "gateway": _gateway(deployment),
         "traefik": variable("TRAEFIK_IMAGE", containers.TRAEFIK),
@@ -210,15 +213,21 @@ def _gateway(deployment: Deployment) -> dict[str, Any] | None:
     }
 
 
-def _hand_out(user: str, names: list[str]) -> str:
+def _hand_out(user: str, names: list[str], *, metrics_key: bool) -> str:
     """A script that copies secrets into a volume, where the containers' user may read them.
 
     Compose mounts the files as they are, and 'trb' wants them readable by their owner only.
     """
-    each = f"cat {SECRETS}/$name > /handed/.$name; chmod 400 /handed/.$name; chown {user} /handed/.$name"
-    listed = " ".join(names)
-    done = "mv -f /handed/.$name /handed/$name; done; chmod 755 /handed"
-    return f"umask 077; for name in {listed}; do {each}; {done}"
+    copies = [f"cat {SECRETS}/{name} | hand {name} {user}" for name in names]
+    if metrics_key:
+        # The first line that is neither empty, a comment nor a digest; its first word.
+        first = (
+            r"sed -e '/^[[:space:]]*\(#\|sha256:\|$\)/d' -e 's/^[[:space:]]*//' -e 's/[[:space:]].*//' -e q"
+        )
+        source = f"{SECRETS}/{containers.GATEWAY_KEYS}"
+        copies.append(f"{first} {source} | hand {containers.METRICS_KEY} {containers.NOBODY}")
+    give = "cat > /handed/.$1; chmod 400 /handed/.$1; chown $2 /handed/.$1; mv -f /handed/.$1 /handed/$1"
+    return "\n".join(["umask 077", f"hand() {{ {give}; }}", *copies, "chmod 755 /handed"])
 
 
 def _fetch(deployment: Deployment) -> dict[str, Any] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.ship import stores
 from triton_repo_builder.ship.stores.bucket import REVISIONS
@@ -21,7 +22,10 @@ GIT = "alpine/git:v2.47.2"
 """Images of others, each as its project publishes it."""
 SECRETS = "/run/secrets"
 ADMIN_KEY, CERTIFICATE, TLS_KEY, GATEWAY_KEYS = "admin_key", "tls_certificate", "tls_key", "gateway_keys"
-"""Files in that folder."""
+METRICS_KEY = "gateway_key"
+"""Files in that folder; the last is one of the gateway's keys, for Prometheus."""
+NOBODY = "65534:65534"
+"""User and group of Prometheus' image."""
 PULLED = f"{server.MODELS}/repository"
 """The repository in a volume: trb pull makes a folder of its own, so that it is there whole or not at all."""
 INNER = 8101
@@ -113,13 +117,26 @@ def gateway_grace(deployment: Deployment) -> int:
 def secrets(deployment: Deployment) -> dict[str, Path]:
     """Files that containers get, by name."""
     exposure = deployment.spec.exposure
-    files = {
+    paths = {
         ADMIN_KEY: exposure.admin_key,
         CERTIFICATE: exposure.tls_certificate,
         TLS_KEY: exposure.tls_key,
         GATEWAY_KEYS: deployment.spec.gateway.keys if deployment.spec.gateway.image else None,
     }
-    return {name: path for name, path in files.items() if path is not None}
+    return {name: path for name, path in paths.items() if path is not None}
+
+
+def plain_key(deployment: Deployment) -> bool:
+    """Whether the gateway's keys have one that is no digest, by which Prometheus can ask for metrics."""
+    path = deployment.spec.gateway.keys
+    if path is None:
+        return False
+    try:
+        lines = files.read_text(path, limit=files.LARGEST_DOCUMENT).split("\n")
+    except OSError as error:
+        raise files.unreadable(path, error) from None
+    words = [line.split()[0] for line in lines if line.split()]
+    return any(not word.startswith(("#", "sha256:")) for word in words)
 
 
 def labels(deployment: Deployment, component: str) -> dict[str, str]:

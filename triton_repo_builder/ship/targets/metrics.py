@@ -16,6 +16,7 @@ def files(
     *,
     targets: Sequence[str],
     gateways: Sequence[str] = (),
+    gateway_key: str = "",
     proxies: Sequence[str] = (),
 ) -> Rendered:
     """The files; addresses are HOST:PORT. Raises ``TrbError`` for an objective without a budget."""
@@ -30,6 +31,7 @@ def files(
         objective=Objective(share=objective.share, seconds=objective.ms / 1000),
         targets=tuple(targets),
         gateways=tuple(gateways),
+        gateway_key=gateway_key,
         proxies=tuple(proxies),
         commit=deployment.commit,
     )

@@ -145,7 +145,7 @@ def _monitoring(deployment: Deployment) -> dict[str, str]:
         if path.endswith(".yml") and "/" not in path and path != "prometheus.yml"
     }
     jobs = [("tritonserver", deployment.name, server.METRICS), ("traefik", "traefik", containers.API)]
-    if deployment.spec.gateway.image:
+    if deployment.spec.gateway.image and not deployment.spec.gateway.keys:
         jobs.insert(1, ("trb-gateway", f"{deployment.name}-gateway", server.GATEWAY))
     scrape = templates.render(f"{FOLDER}/prometheus.yml.jinja", rule_files=sorted(rules), jobs=jobs)
     return {**rules, "prometheus.yml": scrape}

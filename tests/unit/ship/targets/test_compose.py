@@ -130,6 +130,21 @@ def test_traefik_and_prometheus_know_every_replica(tmp_path: Path) -> None:
     assert "monitoring/rules.yml" in files and "grafana/boards/serving.json" in files
 
 
+def test_prometheus_gets_a_key_of_the_gateway_if_there_is_a_plain_one(tmp_path: Path) -> None:
+    text = f'{OWN}{GATEWAY}keys = "keys"\n'
+    (tmp_path / "keys").write_text(f"# of clients\nsha256:{DIGEST} bob\na-key-of-a-client-0123 alice\n")
+    files = compose.render(deployment(tmp_path, text))
+    assert 'credentials_file: "/run/secrets/gateway_key"' in files["monitoring/prometheus.yml"]
+    made = yaml.safe_load(files[compose.FILE])["services"]
+    assert "/run/secrets" in [each["target"] for each in made["prometheus"]["volumes"]]
+    assert "hand gateway_key 65534:65534" in made["bert-secrets"]["command"][0]
+    assert "--api-keys=/run/secrets/gateway_keys" in made["bert-gateway"]["command"]
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "keys").write_text(f"sha256:{DIGEST} bob\n")
+    files = compose.render(deployment(tmp_path / "other", text))
+    assert "trb-gateway" not in files["monitoring/prometheus.yml"]
+
+
 def test_the_first_to_start_is_the_last_to_stop(tmp_path: Path) -> None:
     """Compose stops services before those that they depend on: no request arrives that nobody answers."""
     made = services(tmp_path, OWN + GATEWAY)
