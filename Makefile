@@ -137,9 +137,12 @@ $(CLIENTS)/.ready: constraints-clients.txt tests/clients/package.json
 	@cd $(CLIENTS) && PATH="$$PWD/bin:$$PATH" bin/npm install --silent --no-audit --no-fund --ignore-scripts
 	@touch $@
 
-# Writes model_repository/ anew from examples/, and docs/options.md; review the diff before you commit it.
+# Writes model_repository/ anew from examples/, docs/options.md and docs/deploy.toml.md, and the trees of examples/deploy/; review
+# the diff before you commit it.
 .PHONY: golden
 golden: $(VENV)/.dev
 	$(VENV)/bin/python tests/golden/test_model_repository.py
 	$(VENV)/bin/python tests/unit/docs/test_options_table.py
+	$(VENV)/bin/python tests/unit/docs/test_deploy_table.py
 	$(VENV)/bin/python tests/unit/check/test_explain.py
+	$(VENV)/bin/python tests/golden/test_deploy_trees.py

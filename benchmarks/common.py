@@ -387,6 +387,8 @@ class Result:
 
     def __init__(self, name: str, title: str, folder: Path) -> None:
         self.name, self.folder = name, folder
+        self.beside = " The clients run on it, too."
+        """What else runs on the machine."""
         self._title = title
         self._started = datetime.now(timezone.utc)
         self._commit = commit()
@@ -417,7 +419,7 @@ class Result:
         about = [
             f"Made by `{command}` on {started}.",
             f"Machine: {facts['cpu']}, {facts['usable_cores']} cores, {facts['memory_gib']} GiB, "
-            f"{facts['system']} {facts['kernel']}. The clients run on it, too.",
+            f"{facts['system']} {facts['kernel']}.{self.beside}",
             f"Versions: commit {self._commit}, "
             + ", ".join(f"{name} {version}" for name, version in versions.items())
             + ".",

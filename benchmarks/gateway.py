@@ -1,11 +1,12 @@
 """What the gateway costs: /v1/embeddings beside gRPC straight to Triton, infinity and FastAPI, in one run.
 
-    .venv/bin/python benchmarks/gateway.py [--models fp32,int8] [--clients 1,16,64] [--server COMMAND]
+    .venv/bin/python benchmarks/gateway.py [--models fp32,fp32_tuned,int8] [--server COMMAND]
 
 All share the cores with the clients. Texts of mixed lengths, one a request; then lists of 64 and of 1,000.
-FastAPI + ONNX Runtime and infinity (``make .venv-peers/.ready``; left out with ``--no-peers``) answer the
-same route in fp32, at 1 and 32 clients. All answers are compared first: the gateway's must be Triton's, bit
-for bit.
+fp32 has trb build's default, one instance of all threads, which answers a lone client sooner; fp32_tuned has
+an instance of one thread for each core, as trb tune sets for throughput. FastAPI + ONNX Runtime and infinity
+(``make .venv-peers/.ready``; left out with ``--no-peers``) answer the same route in fp32, at 1 and 32
+clients. All answers are compared first: the gateway's must be Triton's, bit for bit.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import numpy as np
 import peers
 from common import Measure, Result, Sample, of, ratio, spread
 
+from triton_repo_builder.base import hardware
 from triton_repo_builder.measure.bench.load.workers import WorkerPool
 from triton_repo_builder.run.client import HttpClient
 from triton_repo_builder.run.client.codec import encode_binary
@@ -40,6 +42,13 @@ CHECKED = 48
 TOLERANCE = 1e-5
 """Between ours and other servers; the gateway's answers must be equal."""
 PEER_CLIENTS = (1, 32)
+CORES = hardware.here().cores
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "fp32": ("fp32, as trb build makes it", {}),
+    "fp32_tuned": ("fp32, an instance of one thread for each core", {"instances": CORES, "threads": 1}),
+    "int8": ("int8", {"precision": "int8"}),
+}
+"""Title, and options of trb build."""
 
 
 @contextmanager
@@ -135,14 +144,14 @@ def overhead(taken: list[Sample], clients: tuple[int, ...]) -> str:
 def measured(name: str, arguments: Any, result: Result) -> list[Sample]:
     """One model: the gateway beside gRPC, at all loads, and in fp32 beside the peers."""
     source = common.model("fp32")
-    options = {"precision": "int8"} if name == "int8" else {}
+    title, options = MODELS[name]
     with ExitStack() as stack:
         folder, pool = stack.enter_context(common.scratch()), stack.enter_context(WorkerPool())
         common.ours(source, folder, name, **options)
         server = stack.enter_context(common.served(folder, arguments.server))
         url, pid = stack.enter_context(gateway(folder, server.urls.grpc))
         others: dict[str, tuple[str, int]] = {}
-        if name == "fp32" and arguments.peers:
+        if name != "int8" and arguments.peers:
             plain = common.model("plain")
             others[FASTAPI] = stack.enter_context(fastapi_baseline.fastapi(source, 1))
             found, other_pid = stack.enter_context(peers.infinity(plain, {"INFINITY_URL_PREFIX": "/v1"}))
@@ -159,7 +168,7 @@ def measured(name: str, arguments: Any, result: Result) -> list[Sample]:
         }
         taken = common.interleave(variants, arguments.clients, arguments.rounds)
         result.add(
-            f"## {name}",
+            f"## {title}",
             "The gateway's own CPU is in its column; Triton's is in that of gRPC.",
             common.load_table(taken, DIRECT),
             overhead(taken, arguments.clients),
@@ -175,7 +184,7 @@ def measured(name: str, arguments: Any, result: Result) -> list[Sample]:
             urls = {FLOATS: (url, name)} | {label: (other, "encoder") for label, (other, _) in others.items()}
             by_list = lists(urls, arguments.rounds)
             result.add(
-                "## Beside other servers of the same route",
+                f"## Beside other servers of the same route: {title}",
                 f"Largest difference to our answers: {apart}.",
                 common.load_table(beside, FLOATS),
                 "Lists, one client, texts/s:",
@@ -187,13 +196,13 @@ def measured(name: str, arguments: Any, result: Result) -> list[Sample]:
                     ],
                 ),
             )
-            result.data["lists"] = by_list
+            result.data[f"lists_{name}"] = by_list
         return common.labelled([*taken, *beside], name)
 
 
 def main() -> None:
     parser = common.parser(__doc__, rounds=3)
-    parser.add_argument("--models", default="fp32,int8")
+    parser.add_argument("--models", default="fp32,fp32_tuned,int8")
     parser.add_argument("--clients", type=common.loads, default=(1, 16, 64))
     parser.add_argument("--no-peers", dest="peers", action="store_false", help="ours and Triton only")
     arguments = parser.parse_args()

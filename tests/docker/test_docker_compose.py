@@ -21,8 +21,8 @@ from tests.docker.compose import Project
 from tests.docker.test_docker_gateway import answers, embedded
 from tests.support import serve_repository as made
 from tests.support.cli import call, kind
-from tests.support.deployments import deployment
 from tests.support.prometheus import Prometheus
+from tests.support.stacks import deployment
 from triton_repo_builder.base.errors import Code
 from triton_repo_builder.ship.targets import export
 from triton_repo_builder.ship.targets.export import render

@@ -18,6 +18,7 @@ import pytest
 from tests.docker.conftest import BASE, ROOT, images_of
 from tests.support import serve_repository as made
 from tests.support import sleeper
+from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code
 from triton_repo_builder.run.serve.docker import cleanup
 from triton_repo_builder.ship import container_image
@@ -57,6 +58,10 @@ def test_a_baked_in_repository_is_served_and_healthy(
     )
     assert said.returncode == 0, said.stderr
     assert json.loads(said.stdout)["tag"] == tag
+    # A deploy.toml whose source is the image states the revision that the image has.
+    made.trb(tmp_path, "deploy", "init", str(minilm), "--image", tag, "--source", "image", cwd=tmp_path)
+    stated = files.load_toml((tmp_path / "deploy.toml").read_text())["repository"]["revision"]
+    assert client.images.get(tag).labels["io.github.triton-repo-builder.revision"] == stated
     running = client.containers.run(
         tag,
         detach=True,

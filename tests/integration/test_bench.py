@@ -262,7 +262,8 @@ def test_a_server_that_ends_within_a_level_leaves_what_was_measured(
     assert "requests failed after them" in level.ended
     assert 1 <= len(level.windows) < 8
     assert level.answered > 0
-    assert level.failures == {}, "those of the time after it are in the totals"
+    # Those of the time after it are in the totals; one client may fail before the other has its last answer.
+    assert sum(level.failures.values()) <= 2
     assert level.totals.failed > 0
     assert {one.model for one in level.models} == {"sentiment", "sentiment_tokenizer", "sentiment_model"}
     assert level.server_cpu_ms is not None

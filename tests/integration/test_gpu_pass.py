@@ -25,7 +25,7 @@ def gpu(*arguments: object, code: int = 0) -> str:
     environment = {**os.environ, "PYTHONPATH": f"{DIRECTORY}{os.pathsep}{ROOT}"}
     argv = [sys.executable, str(SCRIPT), *map(str, arguments)]
     try:
-        text, ended = process.run(argv, env=environment, timeout=280), 0
+        text, ended = process.run(argv, env=environment, timeout=1200), 0
     except process.ProcessFailed as error:
         text, ended = f"{error.stdout}\n{error.stderr}", error.code
     assert ended == code, text
@@ -111,6 +111,7 @@ def test_load_is_measured_on_every_variant(output: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.server
+@pytest.mark.timeout(1200)
 def test_the_whole_pass(tmp_path: Path) -> None:
     """All steps, also those whose parts the others share; about two minutes."""
     gpu("--device", "cpu", "--small", "--output", tmp_path)

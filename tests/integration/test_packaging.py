@@ -34,7 +34,8 @@ def test_wheel_contains_exactly_the_package_its_templates_and_the_dockerfile(whe
     }
     expected |= {f"triton_repo_builder/schema/{name}.schema.json" for name in ("manifest", "top")}
     for folder in ("templates", "docker"):
-        expected |= {f"triton_repo_builder/{folder}/{path.name}" for path in (ROOT / folder).iterdir()}
+        files = (path.relative_to(ROOT) for path in (ROOT / folder).rglob("*") if path.is_file())
+        expected |= {f"triton_repo_builder/{path.as_posix()}" for path in files}
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert names == expected

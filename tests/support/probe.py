@@ -23,6 +23,8 @@ class Probe(threading.Thread):
         self._since = 0.0
         self.asked = 0
         self.failed = 0
+        self.refused = 0
+        """Answers that say that it is not ready; on a starved machine others come too late."""
         self.slowest = 0.0
         """Seconds until the slowest answer."""
         self.windows: list[float] = []
@@ -46,7 +48,9 @@ class Probe(threading.Thread):
         connection = http.client.HTTPConnection(self._address, timeout=TIMEOUT)
         try:
             connection.request("GET", self._path)
-            return connection.getresponse().status == 200
+            ready = connection.getresponse().status == 200
+            self.refused += not ready
+            return ready
         except (OSError, http.client.HTTPException):
             return False
         finally:

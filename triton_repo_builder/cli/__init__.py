@@ -61,6 +61,7 @@ GROUPS = {
         "pull": "Download a pushed repository into a folder, verified.",
         "deploy": "Say in one file how a repository is deployed: deploy.toml.",
         "export": "Write files for other tools: Compose, Swarm, Kubernetes, KServe, SageMaker, Prometheus.",
+        "canary": "Let a new version take over step by step; it goes back by itself.",
         "image": "Build a slim Docker image with a tritonserver, from PyPI packages.",
     },
 }

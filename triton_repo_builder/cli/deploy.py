@@ -15,7 +15,7 @@ from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Place
 
 @dataclass(frozen=True, kw_only=True)
 class InitOptions:
-    """What is known of the deployment, and where the file goes."""
+    """The deployment as far as it is known, and the place of the file."""
 
     output: Path = option(
         Path("deploy.toml"), FilePath(folder=False), Topic.OUTPUT, "The file.", also=("-o",), metavar="FILE"
@@ -77,7 +77,8 @@ def init(repo: Path, options: InitOptions) -> None:
     """
     from triton_repo_builder.ship.targets import starter
 
-    made = starter.write(
+    console.recovered(repo, write=False, whole=True)
+    written = starter.write(
         repo,
         options.output,
         name=options.name,
@@ -86,5 +87,5 @@ def init(repo: Path, options: InitOptions) -> None:
         source=options.source,
         force=options.force,
     )
-    for path, about in made:
+    for path, about in written:
         console.echo(f"wrote    {path}{about}")

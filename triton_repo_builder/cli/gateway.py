@@ -29,7 +29,7 @@ class PlaceOptions:
         "127.0.0.1:8001",
         Filled(),
         Topic.RUNNING,
-        "Triton's gRPC address; grpcs:// for TLS.",
+        "Triton's gRPC address; grpcs:// for TLS; dns:/// for all servers of a name.",
         metavar="HOST:PORT",
     )
     repo: Path | None = option(

@@ -119,3 +119,10 @@ class SmokeOptions:
         "Skip golden cases: checks consistency only, parity stays unproven.",
         flag="--no-cases",
     )
+    malformed: bool = option(
+        True,
+        Off(),
+        Topic.CHECKS,
+        "Send no malformed requests, which a server counts as failed.",
+        flag="--no-malformed",
+    )

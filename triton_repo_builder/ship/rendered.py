@@ -9,13 +9,37 @@ import hashlib
 import json
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.text import some
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stream:
+    """A content that need not fit into memory."""
+
+    size: int
+    """Bytes."""
+    sha256: str
+    """Hex digest."""
+    blocks: Callable[[], Iterator[bytes]]
+    """The content, from its start; the same bytes each time."""
+
+    @classmethod
+    def of(cls, blocks: Callable[[], Iterator[bytes]]) -> Stream:
+        """Size and digest, by reading the content once."""
+        digest, size = hashlib.sha256(), 0
+        for block in blocks():
+            digest.update(block)
+            size += len(block)
+        return cls(size=size, sha256=digest.hexdigest(), blocks=blocks)
+
+
+Content = bytes | Stream
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,15 +57,19 @@ class Difference:
 class Rendered:
     """The files of an export, path → content, and the name of their index, which is one of them."""
 
-    contents: Mapping[str, bytes]
+    contents: Mapping[str, Content]
     index: str
 
 
-def rendered(contents: Mapping[str, bytes], index: str) -> Rendered:
+def rendered(contents: Mapping[str, Content], index: str) -> Rendered:
     """The files and their index, sorted: the same input gives the same bytes."""
     ordered = dict(sorted(contents.items()))
-    digests = {path: hashlib.sha256(content).hexdigest() for path, content in ordered.items()}
+    digests = {path: _digest(content) for path, content in ordered.items()}
     return Rendered(contents={**ordered, index: document({"files": digests}).encode()}, index=index)
+
+
+def _digest(content: Content) -> str:
+    return content.sha256 if isinstance(content, Stream) else hashlib.sha256(content).hexdigest()
 
 
 def document(value: object) -> str:
@@ -79,7 +107,8 @@ def differences(export: Rendered, output: Path) -> tuple[Difference, ...]:
 def write(export: Rendered, output: Path, *, force: bool = False) -> tuple[Difference, ...]:
     """Write what differs, and remove stale files. Other files of the folder stay.
 
-    Raises ``TrbError`` OUTPUT_FOREIGN, EDITED_FILE, OUTPUT_NOT_WRITABLE, DISK_FULL; then nothing was changed.
+    Raises ``TrbError`` OUTPUT_FOREIGN, EDITED_FILE, OUTPUT_NOT_WRITABLE, DISK_FULL, and REPOSITORY_BUSY if a
+    streamed content is not what it was; then nothing was changed.
     """
     changes = differences(export, output)
     edited = [change.path for change in changes if change.edited]
@@ -96,7 +125,7 @@ def write(export: Rendered, output: Path, *, force: bool = False) -> tuple[Diffe
             (staging / change.path).parent.mkdir(parents=True, exist_ok=True)
             (output / change.path).parent.mkdir(parents=True, exist_ok=True)
             if change.path in export.contents:
-                files.create(staging / change.path, export.contents[change.path])
+                _create(staging / change.path, export.contents[change.path])
         # Nothing but renames is left to fail; the index comes last.
         for change in sorted(changes, key=lambda each: each.path == export.index):
             if change.path in export.contents:
@@ -108,6 +137,29 @@ def write(export: Rendered, output: Path, *, force: bool = False) -> tuple[Diffe
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return changes
+
+
+def _create(file: Path, content: Content) -> None:
+    """Write a new file. Raises ``OSError``, ``TrbError`` REPOSITORY_BUSY."""
+    if not isinstance(content, Stream):
+        files.create(file, content)
+        return
+    digest = hashlib.sha256()
+    with file.open("xb") as sink:
+        sink.writelines(_digested(content.blocks(), digest.update))
+    if digest.hexdigest() != content.sha256:
+        raise TrbError(
+            Code.REPOSITORY_BUSY,
+            "the repository was changed while it was exported; nothing was written",
+            where=file.name,
+            remedy="run the same command again once the other one has ended",
+        )
+
+
+def _digested(blocks: Iterable[bytes], update: Callable[[bytes], None]) -> Iterator[bytes]:
+    for block in blocks:
+        update(block)
+        yield block
 
 
 def _recorded(output: Path, index: str) -> dict[str, str]:
@@ -142,10 +194,13 @@ def _inside(path: str) -> bool:
     return path.isprintable() and all(part and not part.startswith(".") for part in parts)
 
 
-def _state(file: Path, content: bytes) -> str:
+def _state(file: Path, content: Content) -> str:
     if not file.is_file() or file.is_symlink():
         return "missing"
     try:
+        if isinstance(content, Stream):
+            same = file.stat().st_size == content.size and files.hash_file(file) == content.sha256
+            return "" if same else "differs"
         return "" if files.read(file) == content else "differs"
     except OSError as error:
         raise files.unreadable(file, error, code=Code.OUTPUT_NOT_WRITABLE) from None

@@ -31,12 +31,31 @@ class _Execution:
     threads: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """When each request of a run entered the queue of each stage and left it, in milliseconds."""
+
+    latency: Floats
+    """Latency of each request."""
+    queued: Floats
+    """By stage and request: entry of the queue, since t = 0."""
+    started: Floats
+    """By stage and request: beginning of the execution, since t = 0."""
+    busy_ms: float
+    """Time of all cores that executions and answers kept busy."""
+
+
 def run(service: Service, arrivals: Floats, seed: int, servers: Integers | None = None) -> Floats:
     """Latency in milliseconds of each arrival (seconds, ascending).
 
     ``servers``: which server each arrival goes to, from 0 on, where several share the cores of
     the machine.
     """
+    return trace(service, arrivals, seed, servers).latency
+
+
+def trace(service: Service, arrivals: Floats, seed: int, servers: Integers | None = None) -> Trace:
+    """``run`` with the times of the queues."""
     chance = np.random.default_rng(seed)
     shares, factors = zip(*service.spread, strict=True)
     weights = np.interp(chance.random(len(arrivals)), shares, factors)
@@ -50,7 +69,8 @@ class _Machine:
         self._service, self._stages = service, service.stages
         self._due, self._weights, self._where = due, weights.tolist(), where.tolist()
         self._queues: list[list[deque[int]]] = [[deque() for _ in self._stages] for _ in range(replicas)]
-        self._queued: list[float] = [0.0] * len(due)
+        self._queued: list[list[float]] = [[0.0] * len(due) for _ in self._stages]
+        self._started: list[list[float]] = [[0.0] * len(due) for _ in self._stages]
         self._free = [[stage.instances for stage in self._stages] for _ in range(replicas)]
         self._running: list[_Execution] = []
         self._outside: deque[int] = deque()
@@ -63,10 +83,10 @@ class _Machine:
         self._now = 0.0
         self._timers: dict[tuple[int, int], float] = {}
 
-    def run(self) -> Floats:
+    def run(self) -> Trace:
         due = self._due.tolist()
         ended = np.zeros(len(due))
-        following, count = 0, len(due)
+        following, count, busy = 0, len(due), 0.0
         while following < count or self._running or self._timers:
             speed = self._speed()
             first = min(self._running, key=_remaining, default=None)
@@ -75,6 +95,8 @@ class _Machine:
             timer = min(self._timers.values(), default=NEVER)
             moment = min(end, arrival, timer)
             passed = (moment - self._now) * speed
+            threads = sum(execution.threads for execution in self._running)
+            busy += min(threads, self._service.cores or threads) * (moment - self._now)
             for execution in self._running:
                 execution.left -= passed
             self._now = moment
@@ -88,7 +110,12 @@ class _Machine:
                 for key in [key for key, at in self._timers.items() if at <= moment]:
                     del self._timers[key]
                     self._start(*key, late=True)
-        return ended - self._due
+        return Trace(
+            latency=ended - self._due,
+            queued=np.array(self._queued),
+            started=np.array(self._started),
+            busy_ms=busy,
+        )
 
     def _speed(self) -> float:
         """Speed of executions: below 1 if they need more cores than there are, or contend for memory."""
@@ -118,7 +145,7 @@ class _Machine:
             self._answer()
             return
         for request in requests:
-            self._queued[request] = self._now
+            self._queued[stage][request] = self._now
         self._queues[replica][stage].extend(requests)
         self._start(replica, stage)
 
@@ -138,7 +165,7 @@ class _Machine:
         stage, queue = self._stages[number], self._queues[replica][number]
         while queue and self._free[replica][number]:
             if len(queue) < stage.max_batch and stage.delay_ms and stage.max_batch > 1:
-                until = self._queued[queue[0]] + stage.delay_ms
+                until = self._queued[number][queue[0]] + stage.delay_ms
                 if until > self._now and not late:
                     self._timers[replica, number] = until
                     return
@@ -147,7 +174,9 @@ class _Machine:
             self._execute(stage, replica, number, batch)
 
     def _execute(self, stage: Stage, replica: int, number: int, batch: list[int]) -> None:
-        weights = self._weights
+        weights, started = self._weights, self._started[number]
+        for request in batch:
+            started[request] = self._now
         weight = sum(weights[request] for request in batch) / len(batch)
         self._free[replica][number] -= 1
         self._running.append(

@@ -8,6 +8,8 @@ import re
 from triton_repo_builder.base.errors import Code, TrbError
 
 TLS = "grpcs://"
+DNS = "dns:///"
+"""Start of the address of all servers behind a name."""
 ADDRESS = re.compile(r"(?:[^\s:/@\[\]]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
 HTTP = ("http://", "https://")
 LAST_PORT = 65_535
@@ -22,7 +24,7 @@ def check_grpc(flag: str, text: str, forms: str = "HOST:PORT") -> None:
             f"'{text:.80}' is an HTTP URL, and the gateway speaks gRPC",
             f"write {forms}; Triton's gRPC port is 8001 by default",
         )
-    match = ADDRESS.fullmatch(text.removeprefix(TLS))
+    match = ADDRESS.fullmatch(text.removeprefix(DNS if text.startswith(DNS) else TLS))
     if match is None or not 0 < int(match[1]) <= LAST_PORT:
         raise _wrong(flag, f"'{text:.80}' is not {forms}", "write for example 127.0.0.1:8001")
 
@@ -54,7 +56,7 @@ def check_apart(target: str, triton: str) -> None:
 
 def _place(address: str) -> tuple[str, str]:
     """Host and port; all names of this machine are one."""
-    host, _, port = address.removeprefix(TLS).rpartition(":")
+    host, _, port = address.removeprefix(TLS).removeprefix(DNS).rpartition(":")
     host = host.strip("[]").lower()
     try:
         number = ipaddress.ip_address(host)

@@ -317,7 +317,7 @@ class Channel:
         self, path: str, message: bytes, timeout: float, metadata: Iterable[tuple[str, str]] = ()
     ) -> bytes:
         """The answer's message. Raises ``CallFailed``. Cancelled, the server is told."""
-        connection = self._free() or await self._connected()
+        connection = await self.connect()
         head = self._heads.get(path) or self._head(path)
         for name, value in (("grpc-timeout", f"{max(1, int(timeout * 1000))}m"), *metadata):
             head += literal(name, value)
@@ -328,6 +328,10 @@ class Channel:
         finally:
             late.cancel()
             connection.cancel(number)
+
+    async def connect(self) -> Connection:
+        """A connection that takes a call. Raises ``CallFailed``."""
+        return self._free() or await self._connected()
 
     async def close(self) -> None:
         """Close the connections."""

@@ -40,6 +40,8 @@ class Together:
         self._transport = transport
         self._loop = loop
         self._out: list[bytes] = []
+        self.written = 0
+        """Bytes of all answers."""
 
     def __getattr__(self, name: str) -> Any:
         """Whatever else the transport can do."""
@@ -50,6 +52,7 @@ class Together:
         if not self._out:
             self._loop.call_soon(self.flush)
         self._out.append(data)
+        self.written += len(data)
 
     def flush(self) -> None:
         """Send it now."""
@@ -81,7 +84,8 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         """A client has come."""
-        super().connection_made(Together(transport, self.loop))  # type: ignore[arg-type]
+        self._sent = Together(transport, self.loop)
+        super().connection_made(self._sent)  # type: ignore[arg-type]
         self._head = 0
         self._inside = True
         self._in_body = False
@@ -154,14 +158,19 @@ class Connection(HttpToolsProtocol):
         self._watch_writing()
 
     def _watch_writing(self) -> None:
-        size = self.transport.get_write_buffer_size()
-        if self._writing is None and size:
-            self._writing = self.loop.call_later(TAKING_SECONDS, self._check_writing, size)
+        waiting = self._sent.get_write_buffer_size()
+        if self._writing is None and waiting:
+            written = self._sent.written
+            due = min(written, written - waiting + TAKEN_BYTES)
+            self._writing = self.loop.call_later(TAKING_SECONDS, self._check_writing, due)
 
-    def _check_writing(self, before: int) -> None:
-        """Abort a connection whose client takes next to nothing."""
+    def _check_writing(self, due: int) -> None:
+        """Abort a connection whose client has not taken its bytes up to ``due``, of all that were written.
+
+        Bytes that wait say nothing: they may be of the next answer.
+        """
         self._writing = None
-        if self.transport.get_write_buffer_size() > max(0, before - TAKEN_BYTES):
+        if self._sent.written - self._sent.get_write_buffer_size() < due:
             self.transport.abort()
         else:
             self._watch_writing()

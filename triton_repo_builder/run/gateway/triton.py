@@ -16,6 +16,8 @@ import numpy as np
 
 from triton_repo_builder.run.client.codec import Array, from_raw
 from triton_repo_builder.run.client.grpc import SERVICE, service_pb2
+from triton_repo_builder.run.gateway.addresses import DNS
+from triton_repo_builder.run.gateway.balanced import BalancedChannel
 from triton_repo_builder.run.gateway.catalogue import Served
 from triton_repo_builder.run.gateway.http2 import CallFailed, Channel
 from triton_repo_builder.run.gateway.refusal import Refusal
@@ -48,7 +50,7 @@ def packed(strings: Sequence[bytes]) -> bytes:
 
 
 class Triton:
-    """The channel to one server (``host:port``, ``grpcs://host:port`` for TLS)."""
+    """The channel to a server (``host:port``, ``grpcs://host:port`` for TLS), or to all of a name (``dns:///``)."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -58,7 +60,7 @@ class Triton:
 
     def open(self) -> None:
         """Make the channel; it connects at the first call."""
-        self.channel = Channel(self.url)
+        self.channel = BalancedChannel(self.url) if self.url.startswith(DNS) else Channel(self.url)
 
     async def close(self) -> None:
         """Close the channel."""

@@ -67,6 +67,8 @@ class Comparison:
     current: Shares
     """Empty without texts."""
     texts: int
+    limit: float = DRIFTED
+    """A larger PSI has drifted."""
 
     @property
     def psi(self) -> float | None:
@@ -84,14 +86,14 @@ class Comparison:
         far = self.psi >= max(TIMES_NOISE * noise, ONE_BUCKET / self.texts)
         if self.texts < (FEWEST_TEXTS if far else self.needed):
             return FEW_TEXTS
-        if self.psi > DRIFTED:
+        if self.psi > self.limit:
             return DRIFTED_WORD
         return MODERATE_WORD if self.psi > MODERATE and noise <= NOISE * MODERATE else STABLE_WORD
 
     @property
     def needed(self) -> int | None:
         """Texts from which on any PSI says something; None if it never does, with so small a reference."""
-        room = NOISE * DRIFTED - self._freedom / self.reference_texts if self.reference_texts else 0.0
+        room = NOISE * self.limit - self._freedom / self.reference_texts if self.reference_texts else 0.0
         if room <= 0:
             return None
         return max(LEAST_TEXTS, math.ceil(self._freedom / room - 1e-9))
@@ -152,7 +154,7 @@ def _compared(
 
 
 def counted(pages: tuple[Page, Page], model: ModelVersion, metric: str) -> tuple[dict[str, float], float]:
-    """A server's count for each bucket of a metric, and the number of texts."""
+    """A server's count for each bucket of a metric, and the number of texts; of all versions if it is ""."""
     if metric == UNKNOWN_TOKENS:
         tokens, unknown, texts = (_total(pages, model, name) for name in (ALL_TOKENS, ALL_UNKNOWN, ALL_TEXTS))
         return {reference.UNKNOWN: unknown, reference.KNOWN: max(0.0, tokens - unknown)}, texts
@@ -168,13 +170,17 @@ def counted(pages: tuple[Page, Page], model: ModelVersion, metric: str) -> tuple
 
 
 def _grown(pages: tuple[Page, Page], model: ModelVersion, name: str, label: str) -> dict[str, float]:
-    now, before = (page.by(label, name, model=model[0], version=model[1]) for page in pages)
+    now, before = (page.by(label, name, **_labels(model)) for page in pages)
     return exposition.growth(before, now)
 
 
 def _total(pages: tuple[Page, Page], model: ModelVersion, name: str) -> float:
-    now, before = (page.total(name, model=model[0], version=model[1]) or 0.0 for page in pages)
+    now, before = (page.total(name, **_labels(model)) or 0.0 for page in pages)
     return exposition.growth({"": before}, {"": now})[""]
+
+
+def _labels(model: ModelVersion) -> dict[str, str]:
+    return {"model": model[0], "version": model[1]} if model[1] else {"model": model[0]}
 
 
 def _bound(text: str) -> float:

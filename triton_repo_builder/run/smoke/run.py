@@ -26,7 +26,8 @@ from triton_repo_builder.run.smoke.target import StatedEndpoint, targets
 Progress = Callable[[str, int, int], None]
 """Called before each stage with its name, the number of finished stages and the number of all."""
 
-STAGES: tuple[tuple[str, Callable[[SmokeSession, ServedEndpoint], Iterator[Check]]], ...] = (
+Stage = tuple[str, Callable[[SmokeSession, ServedEndpoint], Iterator[Check]]]
+STAGES: tuple[Stage, ...] = (
     (GOLDEN, parity.checks),
     ("in a batch", batch.checks),
     ("concurrent clients", concurrent.checks),
@@ -52,11 +53,12 @@ def run(
         session = replace(session, release=releases.of_server(_reach(session)))
         chosen = _chosen(session, repository)
         checks: list[Check] = []
-        total = len(chosen) * (len(STAGES) + 1) + 1
+        stages = len(_stages(options))
+        total = len(chosen) * (stages + 1) + 1
         progress("server", 0, total)
         checks += health.server(session)
         for number, target in enumerate(chosen):
-            checks += _endpoint(session, target, progress, 1 + number * (len(STAGES) + 1), total)
+            checks += _endpoint(session, target, progress, 1 + number * (stages + 1), total)
         progress("done", total, total)
         return SmokeReport(
             url=http.url,
@@ -115,6 +117,10 @@ def _chosen(session: SmokeSession, repository: Repository | None) -> tuple[State
         ) from None
 
 
+def _stages(options: SmokeOptions) -> list[Stage]:
+    return [stage for stage in STAGES if options.malformed or stage[1] is not malformed.checks]
+
+
 def _endpoint(
     session: SmokeSession, target: StatedEndpoint, progress: Progress, done: int, total: int
 ) -> Iterator[Check]:
@@ -126,10 +132,10 @@ def _endpoint(
         return
     yield from health.endpoint(session, target, endpoint)
     if endpoint.interface.decoupled:
-        for name, _ in STAGES:
+        for name, _ in _stages(session.options):
             yield not_done(name, name, target.name, DECOUPLED, Status.SKIPPED)
         return
-    for number, (name, checks) in enumerate(STAGES):
+    for number, (name, checks) in enumerate(_stages(session.options)):
         progress(f"{target.name}: {name}", done + number + 1, total)
         yield from checks(session, endpoint)
         if checks is parity.checks:

@@ -20,6 +20,7 @@ from triton_repo_builder.run.serve.docker import cleanup, daemon, images
 from triton_repo_builder.run.serve.loading import select
 from triton_repo_builder.ship.container_image import context, wheels
 from triton_repo_builder.ship.container_image.context import ImageRequest
+from triton_repo_builder.ship.stores import revision
 
 TAG = re.compile(
     r"([a-z0-9][a-z0-9._-]*(:\d+)?/)*[a-z0-9]+([._-]+[a-z0-9]+)*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"
@@ -28,6 +29,8 @@ NO_PACKAGES = re.compile(r"^pip for Python (\d+\.\d+) failed$")
 """Printed by docker/assemble.sh."""
 PATIENCE = 15.0
 TICK = 0.2
+REVISION = f"{cleanup.TRB}.revision"
+"""Label of an image with a repository: its revision, as ``trb push`` and ``deploy.toml`` name it."""
 Progress = Callable[[str], None]
 
 
@@ -106,6 +109,7 @@ def _labels(request: ImageRequest) -> dict[str, str]:
         select.choose(repo)  # raises without a model
         if repo.manifest is not None:
             integrity.prove(repo.path, repo.manifest, str(repo.path))
+        labels[REVISION] = f"sha256:{revision.collect(repo.path).index.digest}"
         labels[f"{cleanup.TRB}.endpoints"] = ",".join(model.name for model in repo.endpoints)
     return labels
 

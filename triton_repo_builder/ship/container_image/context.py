@@ -77,8 +77,9 @@ def _gateway() -> Iterator[tuple[str, Path]]:
     yield wheels.GATEWAY, resources.docker() / wheels.GATEWAY
     for path in sorted(resources.PACKAGE.rglob("*")):
         name = path.relative_to(resources.PACKAGE)
-        # Data of other commands stays out, that of the gateway's page does not.
-        if path.is_file() and CACHE not in name.parts and (name.suffix == ".py" or "gateway" in name.parts):
+        # Data of other commands stays out; the gateway's page and the list of releases (trb smoke) do not.
+        needed = name.suffix == ".py" or "gateway" in name.parts or name.parent.name == "base"
+        if path.is_file() and CACHE not in name.parts and needed:
             yield f"{resources.PACKAGE.name}/{name.as_posix()}", path
 
 

@@ -52,7 +52,7 @@ class Layer:
 
     def blocks(self) -> Iterator[bytes]:
         """The stream, from its start."""
-        return _stream(self.files)
+        return stream(self.files)
 
 
 class Room:
@@ -189,19 +189,20 @@ def _model(path: str) -> str:
 
 def _layer(files: Sequence[File]) -> Layer:
     digest, size = hashlib.sha256(), 0
-    for block in _stream(files):
+    for block in stream(files):
         digest.update(block)
         size += len(block)
     return Layer(files=tuple(files), digest=f"sha256:{digest.hexdigest()}", size=size)
 
 
-def _stream(files: Sequence[File]) -> Iterator[bytes]:
-    folders = {str(p) for file in files for p in PurePosixPath(ROOT, file.path).parents if str(p) != "."}
+def stream(files: Sequence[File], root: str = ROOT) -> Iterator[bytes]:
+    """A tar of these files below ``root``: no time, no owner, the same bytes for the same files."""
+    folders = {str(p) for file in files for p in PurePosixPath(root, file.path).parents if str(p) != "."}
     for folder in sorted(folders):
         yield _header(folder, 0, tarfile.DIRTYPE)
     for file in files:
         size = file.size()
-        yield _header(f"{ROOT}/{file.path}", size, tarfile.REGTYPE)
+        yield _header(str(PurePosixPath(root, file.path)), size, tarfile.REGTYPE)
         if file.source is None:
             yield file.content
         else:

@@ -22,12 +22,12 @@ from triton_repo_builder.ship.stores.failures import explained
 from triton_repo_builder.ship.stores.location import Image
 from triton_repo_builder.ship.stores.oci_client import HINTS, REPAIR, Client
 from triton_repo_builder.ship.stores.oci_layers import Layer
+from triton_repo_builder.ship.stores.oci_manifest import REVISION
 from triton_repo_builder.ship.stores.revision import DIGEST, LocalRevision, collect, mismatch, stated_size
 from triton_repo_builder.ship.stores.signature import Subject, stated_key
 from triton_repo_builder.ship.stores.signing_keys import Signer
 from triton_repo_builder.ship.stores.store import Hints, Progress, Pulled, Pushed, Stored, overtaken
 
-REVISION = "trb.revision"
 UNREADABLE = (Code.DIGEST_MISMATCH, Code.STORAGE_FAILED)
 """Errors by which a damaged manifest shows: other content, or status 500 if the registry cannot parse it."""
 
@@ -60,19 +60,16 @@ class RegistryStore:
         signer: Signer | None = None,
     ) -> Pushed:
         """Send the blobs that are missing, the manifest by its digest, its signature, at last the tag."""
-        parts = oci_layers.split(local)
-        labels = {REVISION: f"sha256:{local.index.digest}", **local.labels}
-        config = oci_manifest.config(parts, labels)
-        manifest = oci_manifest.manifest(parts, config, labels)
-        digest = oci_manifest.digest(manifest)
+        image = oci_manifest.image(local)
+        digest, manifest = image.digest, image.manifest
         with explained(self.HINTS, str(self.location)):
             before = self._current_revision()
-            sent = self._send(parts, config, progress, dry_run=dry_run)
+            sent = self._send(image.layers, image.config, progress, dry_run=dry_run)
             if not dry_run:
                 self._client.put_manifest(digest, manifest)
                 self._check_arrived(digest)
                 if signer is not None:  # before it is current: who asks for signatures sees no gap
-                    subject = Subject(revision=labels[REVISION], image=digest)
+                    subject = Subject(revision=image.labels[REVISION], image=digest)
                     document = signature.sign(subject, local.index.entries, self, signer)
                     registry_tags.write_signature(self._client, digest, signer.public.id, document)
                 before = self._tag(digest, manifest)
@@ -85,7 +82,7 @@ class RegistryStore:
             bytes=local.index.bytes,
             sent=tuple(blob for blob, _ in sent),
             sent_bytes=sum(size for _, size in sent),
-            labels=labels,
+            labels=image.labels,
             signed_by=signer.public.fingerprint if signer else "",
             dry_run=dry_run,
         )

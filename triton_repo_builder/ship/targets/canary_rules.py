@@ -215,8 +215,8 @@ def _bound(name: str) -> str:
 def _psi(counts: Sequence[str], label: str, metric: str) -> str:
     """The index of two sets of counts; a bucket that one side lacks has drift's least share."""
     shares = []
-    for own, other in (counts, counts[::-1]):
-        share = f"({own}) / on (model) group_left () (sum by (model) ({own}) > 0)"
+    for part, other in (counts, counts[::-1]):
+        share = f"({part}) / on (model) group_left () (sum by (model) ({part}) > 0)"
         shares.append(f"clamp_min(({share}) or 0 * ({other}), {drift.FLOOR:.4f})")
     stable, canary = shares
     inner = f"({canary} - {stable}) * ln({canary} / {stable})"

@@ -92,12 +92,6 @@ def _possible(deployment: Deployment) -> None:
             "'gateway.image' names none",
             "name an image of 'trb image build --gateway'",
         )
-    if spec.autoscaling.most:
-        raise refuse(
-            deployment,
-            f"'autoscaling.most' is {spec.autoscaling.most}, but Compose does not scale by load",
-            "set autoscaling.most = 0 and server.replicas, or export kubernetes",
-        )
 
 
 def _numbers(replicas: int) -> range:

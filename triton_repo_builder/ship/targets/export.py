@@ -1,4 +1,7 @@
-"""The files of ``trb export TARGET``: each target is a module with ``render(deployment)``, path → text."""
+"""The files of ``trb export TARGET``: each target is a module with ``render(deployment)``, path → text.
+
+A file that need not fit into memory is a ``Stream``.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
-from triton_repo_builder.ship.rendered import Rendered, rendered
+from triton_repo_builder.ship.rendered import Rendered, Stream, rendered
 from triton_repo_builder.ship.targets import facts, spec
 from triton_repo_builder.ship.targets.facts import Deployment
 
@@ -28,8 +31,10 @@ def preflight(target: str, deployment: Deployment) -> None:
 
 def render(target: str, deployment: Deployment) -> Rendered:
     """The files; the same input gives the same bytes. Raises ``TrbError`` for what the target cannot do."""
-    texts: dict[str, str] = _module(target).render(deployment)
-    return rendered({path: text.encode() for path, text in texts.items()}, INDEX)
+    files: dict[str, str | Stream] = _module(target).render(deployment)
+    return rendered(
+        {path: file.encode() if isinstance(file, str) else file for path, file in files.items()}, INDEX
+    )
 
 
 def _module(target: str) -> ModuleType:

@@ -10,8 +10,11 @@ from pathlib import Path
 from triton_repo_builder import repository
 from triton_repo_builder.base import files, releases
 from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.base.text import cut
 from triton_repo_builder.measure.capacity import capacities
+from triton_repo_builder.measure.capacity import limit as limits
 from triton_repo_builder.measure.capacity.capacities import Capacity
+from triton_repo_builder.measure.capacity.limit import Limit
 from triton_repo_builder.repository import Model, Repository
 from triton_repo_builder.run.client import admin_key
 from triton_repo_builder.run.serve.processes import shared_memory
@@ -76,6 +79,16 @@ class Deployment:
         """Bytes of /dev/shm."""
         return shared_memory.needed(self.repository)
 
+    @cached_property
+    def limit(self) -> Limit | None:
+        """The highest load of a replica that keeps the objective; a simulation of seconds.
+
+        None if the report has no service times, or if not even an idle replica keeps it.
+        """
+        if self.capacity is None or self.capacity.service is None:
+            return None
+        return limits.limit(self.capacity.service, self.spec.objective, self.capacity.per_second)
+
     @property
     def complete(self) -> bool:
         """Whether every config.pbtxt states all inputs and outputs, so that none need be completed."""
@@ -84,7 +97,7 @@ class Deployment:
     @property
     def batchers(self) -> tuple[Batcher, ...]:
         """Models with queues; an ensemble has none."""
-        return tuple(_batcher(model) for model in self.repository.models if model.stated and not model.steps)
+        return tuple(batcher(model) for model in self.repository.models if model.stated and not model.steps)
 
     @property
     def labels(self) -> Mapping[str, str]:
@@ -92,8 +105,8 @@ class Deployment:
         return revision.labels(self.repository.manifest)
 
 
-def read(file: Path, spec: Spec) -> Deployment:
-    """The deployment.
+def read(file: Path, spec: Spec, *, secrets: bool = True) -> Deployment:
+    """The deployment. Without ``secrets`` their files need not be there yet.
 
     Raises ``TrbError``: REPOSITORY_UNREADABLE, DIGEST_MISMATCH, TOO_NEW, NOT_FOUND, USAGE.
     """
@@ -107,12 +120,18 @@ def read(file: Path, spec: Spec) -> Deployment:
             Code.DIGEST_MISMATCH,
             f"changed since {file.name} was written: it is sha256:{digest[:12]}…, not sha256:{stated[:12]}…",
             where=str(repo.path),
-            remedy=f"if you mean the new one, write it into 'repository.revision': trb deploy init --force, "
-            f'or revision = "sha256:{digest}"',
+            remedy=f'if you mean the new one, write into [repository]: revision = "sha256:{digest}"',
         )
     # trb's own image has the embedded server's release.
     usual = releases.default() if spec.server.image else releases.newest()
-    release = releases.get(spec.server.release) if spec.server.release else usual
+    release = usual
+    if spec.server.release:
+        listed = releases.load()
+        if spec.server.release not in listed:
+            raise wrong(
+                file, f"'server.release' {cut(spec.server.release)} is not known", f"use {', '.join(listed)}"
+            )
+        release = listed[spec.server.release]
     deployment = Deployment(
         spec=spec,
         file=file,
@@ -123,7 +142,10 @@ def read(file: Path, spec: Spec) -> Deployment:
         capacity=_capacity(file, spec),
     )
     _loadable(deployment)
-    _present(file, spec)
+    _measured(deployment)
+    _fitting(deployment)
+    if secrets:
+        _present(file, spec)
     return deployment
 
 
@@ -161,6 +183,26 @@ def _capacity(file: Path, spec: Spec) -> Capacity | None:
     return max(meeting, key=lambda each: each.per_second)
 
 
+def _measured(deployment: Deployment) -> None:
+    """Raise USAGE if the report is of other models, or of other settings, than the repository has."""
+    capacity, report = deployment.capacity, deployment.spec.autoscaling.report
+    batchers = {batcher.model: batcher for batcher in deployment.batchers}
+    for stage in capacity.service.stages if capacity and capacity.service else ():
+        batcher = batchers.get(stage.model)
+        measured, configured = (
+            f"{each.instances} instances and batches up to {each.max_batch}" if each else ""
+            for each in (stage, batcher)
+        )
+        if measured == configured:
+            continue
+        raise wrong(
+            deployment.file,
+            f"{report} measured '{stage.model}' with {measured}; "
+            + (f"the repository has {configured}" if configured else "the repository has no such model"),
+            "write the setting that was chosen (trb tune --write), or tune this repository",
+        )
+
+
 def _loadable(deployment: Deployment) -> None:
     """Raise TOO_NEW if the release's ONNX Runtime refuses a model."""
     manifest = deployment.repository.manifest
@@ -179,6 +221,18 @@ def _loadable(deployment: Deployment) -> None:
             )
 
 
+def _fitting(deployment: Deployment) -> None:
+    """Raise USAGE for a memory that /dev/shm alone would fill: it is part of a container's memory."""
+    memory, shared = deployment.spec.server.memory, deployment.shared_memory
+    if memory <= shared:
+        raise wrong(
+            deployment.file,
+            f"'server.memory' is {memory >> 20} MiB, and /dev/shm of the Python models alone is "
+            f"{shared >> 20} MiB",
+            "raise it; models and their runtime need memory besides",
+        )
+
+
 def _present(file: Path, spec: Spec) -> None:
     """Raise NOT_FOUND for a secret that is not there."""
     exposure = spec.exposure
@@ -193,8 +247,7 @@ def _present(file: Path, spec: Spec) -> None:
             continue
         if not path.is_file():
             remedy = (
-                'make one: trb deploy init writes it, or: python3 -c "import secrets; '
-                f'print(secrets.token_urlsafe(32))" > {path}'
+                f"make one: (umask 077; openssl rand -hex 32 > {path})"
                 if key.endswith("admin_key")
                 else "correct the path, or put the file there"
             )
@@ -212,7 +265,8 @@ def _present(file: Path, spec: Spec) -> None:
     admin_key.read(exposure.admin_key)
 
 
-def _batcher(model: Model) -> Batcher:
+def batcher(model: Model) -> Batcher:
+    """The queue of a model."""
     config = model.config
     default = shared_memory.DEFAULT.get(model.backend, 1)
     block = config.dynamic_batching or {}

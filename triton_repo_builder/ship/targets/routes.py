@@ -31,8 +31,8 @@ HTTP_ENTRY, GRPC_ENTRY, GATEWAY_ENTRY = "http", "grpc", "gateway"
 INNER_ENTRY = "inner"
 """Entry points of Traefik's static configuration. Gateways send their requests to the inner one: gRPC without
 TLS and for any host name, so that these are weighted, too."""
-BUCKETS = tuple(float(f"{0.001 * 1.15**step:.3g}") for step in range(75))
-"""Seconds, 1 ms to 31 s: each bound is 15 % above the one before, so that a p99 has an error of at most that.
+BUCKETS = tuple(float(f"{0.001 * 1.1**step:.3g}") for step in range(110))
+"""Seconds, 1 ms to 32 s: each bound is 10 % above the one before, so that a p99 has an error of at most that.
 For ``metrics.prometheus.buckets`` of Traefik's static configuration."""
 HEALTH_INTERVAL, HEALTH_TIMEOUT = "5s", "5s"
 _GRPC_RULE = "PathPrefix(`/inference.GRPCInferenceService/`) || PathPrefix(`/grpc.health.v1.Health/`)"
@@ -121,7 +121,7 @@ def text(routes: Routes) -> str:
     sides = {STABLE: routes.stable, CANARY: routes.canary}
     present = {name: backends for name, backends in sides.items() if backends}
     weights = {STABLE: ALL - routes.weight, CANARY: routes.weight}
-    kinds = [kind for kind, wanted in (("", routes.http), ("-grpc", routes.grpc)) if wanted]
+    kinds = [kind for kind, used in (("", routes.http), ("-grpc", routes.grpc)) if used]
     return templates.render(
         TEMPLATE,
         document=json.dumps(asdict(routes), sort_keys=True),
@@ -217,8 +217,8 @@ def _gateway(routes: Routes) -> dict[str, Any]:
 
 def read(content: str, where: str) -> Routes:
     """The routes that a file states. Raises ``TrbError`` OUTPUT_FOREIGN, EDITED_FILE."""
-    found = _DOCUMENT.search(content)
-    if found is None:
+    match = _DOCUMENT.search(content)
+    if match is None:
         raise TrbError(
             Code.OUTPUT_FOREIGN,
             "is not a routes file of trb",
@@ -226,7 +226,7 @@ def read(content: str, where: str) -> Routes:
             remedy="name the routes.yml of trb export compose, or a file that is not there yet",
         )
     try:
-        routes = _routes(load_json(found[1]))
+        routes = _routes(load_json(match[1]))
         same = text(routes) == content
     except (*DAMAGED, TrbError, KeyError, TypeError, ValueError):
         same = False

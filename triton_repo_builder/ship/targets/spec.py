@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -36,6 +37,10 @@ ALL = 100
 """Percent of the traffic: the last step of a canary."""
 _GIT = re.compile(r"git\+(?P<url>(?:https|ssh|file)://[^\s#@]+)@(?P<commit>[0-9a-f]{40})#(?P<folder>[^\s#]+)")
 _STORES = ("s3", "gs", "az")
+_LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+_DOMAIN = re.compile(rf"(?=.{{1,253}}$)({_LABEL}\.)*{_LABEL}")
+EXAMPLES: dict[type[Value], str] = {Seconds: ', such as "5m"', Bytes: ', such as "4GiB"'}
+"""Examples of values that look like numbers and are texts."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,7 @@ class Source:
     url: str = ""
     commit: str = ""
     folder: str = ""
-    """Of git: address, commit, and the repository's folder in it."""
+    """Address, commit, and the repository's folder in it: of git alone."""
 
 
 @dataclass(frozen=True)
@@ -87,10 +92,10 @@ class From(Value):
                 "write folder, image, s3://BUCKET/PREFIX@sha256:…, oci://REGISTRY/NAME@sha256:… or "
                 "git+https://HOST/REPO@COMMIT#FOLDER",
             )
-        if not re.search(r"@sha256:[0-9a-f]{64}$", text):
+        if not re.search(r"://[^/@\s][^@\s]*@sha256:[0-9a-f]{64}$", text):
             raise InvalidValue(
                 f"{cut(text)} names no revision, so replicas could serve different ones",
-                "append @sha256:… as 'trb push' prints it",
+                "write it as 'trb push' prints it, with @sha256:… at its end",
             )
         return Source(kind=scheme, location=text)
 
@@ -195,8 +200,44 @@ class Scaling:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Kubernetes:
+    """A cluster: what is there already, and what fetches the repository."""
+
+    parent_gateway: str = key(
+        Text(), "Gateway (Gateway API) that routes attach to: NAME or NAMESPACE/NAME.", "gateway"
+    )
+    prometheus: str = key(
+        Text(),
+        "Address of Prometheus, for KEDA and Argo Rollouts.",
+        "http://prometheus-operated.monitoring:9090",
+    )
+    fetch_image: str = key(
+        Text(),
+        "Image that fetches the repository in an init container: with trb (oci), with git (git).",
+        "",
+        default="gateway.image for oci",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SageMaker:
+    """Amazon SageMaker: the account's side of an endpoint."""
+
+    role: str = key(Text(), "ARN of the role that SageMaker assumes.", "", default="none")
+    bucket: str = key(Text(), "s3://BUCKET/PREFIX that the archive is uploaded to.", "", default="none")
+    instance: str = key(Text(), "Instance type of a replica.", "ml.m5.xlarge")
+    endpoint: str = key(Text(), "Endpoint that requests reach.", "", default="the only one")
+    stable: str = key(
+        Text(),
+        "SageMaker's name of the model that runs now, beside which a canary or shadow is put.",
+        "",
+        default="no such files",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Rules:
-    """What a canary may do worse than the stable version before it is taken back."""
+    """Limits of a canary, relative to the stable version, beyond which it is taken back."""
 
     failures: float = key(Share(), "Share of failed requests above the stable version's.", 0.01)
     p99: float = key(Real(1, 100), "p99 as a multiple of the stable version's.", 1.3)
@@ -238,15 +279,30 @@ class Spec:
     gateway: Gateway = nested(Gateway)
     exposure: Exposure = nested(Exposure)
     autoscaling: Scaling = nested(Scaling)
+    kubernetes: Kubernetes = nested(Kubernetes)
+    sagemaker: SageMaker = nested(SageMaker)
     canary: Canary = nested(Canary)
 
 
 def read(path: Path) -> Spec:
-    """Read the file. Raises ``TrbError`` NOT_FOUND, USAGE with file, table and key."""
+    """Read the file; its paths are from the current folder. Raises ``TrbError`` NOT_FOUND, USAGE."""
     try:
-        document = files.load_toml(files.read_text(path, limit=files.LARGEST_TOML))
+        text = files.read_text(path, limit=files.LARGEST_TOML)
     except OSError as error:
+        if isinstance(error, FileNotFoundError):
+            raise TrbError(
+                Code.NOT_FOUND, "is not there", where=str(path), remedy="write it: trb deploy init"
+            ) from None
         raise files.unreadable(path, error) from None
+    except ValueError as error:
+        raise wrong(path, f"is not valid TOML: {error}", "correct the file") from None
+    return parse(text, path)
+
+
+def parse(text: str, path: Path) -> Spec:
+    """The spec in the text of a file. Raises ``TrbError`` USAGE with file, table and key."""
+    try:
+        document = files.load_toml(text)
     except ValueError as error:
         raise TrbError(
             Code.USAGE, f"is not valid TOML: {error}", where=str(path), remedy="correct the file"
@@ -258,44 +314,52 @@ def read(path: Path) -> Spec:
 
 def _table(kind: type[T], document: Mapping[str, Any], path: Path, prefix: str) -> T:
     """A dataclass from a table. Raises ``TrbError`` USAGE."""
-    known = {each.name: each for each in fields(kind) if each.metadata}  # type: ignore[arg-type]
+    keys = {each.name: each for each in fields(kind) if each.metadata}  # type: ignore[arg-type]
     values: dict[str, Any] = {}
     for name, value in document.items():
         where = f"{prefix}{name}"
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            here = f"[{prefix[:-1]}] has" if prefix else "there are"
+        if name not in keys:
+            near = difflib.get_close_matches(name, keys, 1)
+            table = f"[{prefix[:-1]}] has" if prefix else "there are"
             raise wrong(
                 path,
                 f"unknown key {cut(where)}",
-                f"did you mean '{prefix}{near[0]}'?" if near else f"{here} {', '.join(known)}",
+                f"did you mean '{prefix}{near[0]}'?" if near else f"{table} {', '.join(keys)}",
             )
-        if inner := known[name].metadata.get("nested"):
+        if inner := keys[name].metadata.get("nested"):
             if not isinstance(value, dict):
                 raise wrong(path, f"'{where}' is no table", f"write [{where}] on a line of its own")
             values[name] = _table(inner, value, path, f"{where}.")
-        elif value != "":  # an empty text is the default
-            values[name] = _value(known[name].metadata["option"].value, value, path, where)
+        else:
+            default = "" if keys[name].default is MISSING else keys[name].default
+            values[name] = _value(keys[name].metadata["option"].value, value, default, path, where)
+    for name, each in keys.items():
+        # The path of a key that is not in the file is relative to the file, too; so are those of its tables.
+        if name not in values and isinstance(each.default, Path):
+            values[name] = path.parent / each.default
+        elif name not in values and (inner := each.metadata.get("nested")):
+            values[name] = _table(inner, {}, path, f"{prefix}{name}.")
     if kind is Spec and "name" not in values:
         raise wrong(path, "has no 'name'", 'write name = "…" in its first line')
-    for name, each in known.items():
-        # Paths that are left out are relative to the file's folder, too.
-        if isinstance(each.default, Path):
-            values.setdefault(name, path.parent / each.default)
-        elif name not in values and each.metadata.get("nested"):
-            values[name] = _table(each.metadata["nested"], {}, path, f"{prefix}{name}.")
     return kind(**values)
 
 
-def _value(kind: Value, value: Any, path: Path, where: str) -> Any:
-    """A checked value."""
+def _value(kind: Value, value: Any, unset: Any, path: Path, where: str) -> Any:
+    """A checked value; an empty text is the default."""
+    if value == "":
+        return path.parent / unset if isinstance(unset, Path) else unset
     try:
         result = kind.from_toml(value, path.parent)
         kind.check(result)
     except InvalidValue as error:
-        raise wrong(path, f"'{where}': {error.message}", error.remedy) from None
+        raise wrong(path, f"'{where}': {error.message}", error.remedy or f"correct '{where}'") from None
     except TypeError:
-        raise wrong(path, f"'{where}' = {cut(value)} is not valid", f"give it as {kind.expected}") from None
+        example = EXAMPLES.get(type(kind), "")
+        raise wrong(
+            path, f"'{where}' = {cut(value)} is not valid", f"give it as {kind.expected}{example}"
+        ) from None
+    if isinstance(result, str) and not (result.isprintable() and result.isascii() and " " not in result):
+        raise wrong(path, f"'{where}' = {cut(result)} has characters that no platform takes", "correct it")
     return result
 
 
@@ -306,8 +370,30 @@ def check(spec: Spec, path: Path) -> None:
     except InvalidValue as error:
         raise wrong(path, f"'name': {error.message}", error.remedy) from None
     steps, scaling, exposure = spec.canary.steps, spec.autoscaling, spec.exposure
+    if spec.objective.share == 1:
+        raise wrong(
+            path,
+            "'objective': max leaves no request that may be late, so no budget that could burn",
+            "use p99, p95, p90 or p50",
+        )
     if list(steps) != sorted(steps) or steps[-1] != ALL:
         raise wrong(path, "'canary.steps' must rise to 100", "write for example [10, 50, 100]")
+    if spec.canary.hold > spec.canary.timeout:
+        raise wrong(path, "'canary.hold' is longer than 'canary.timeout'", "lower it, or raise 'timeout'")
+    if spec.server.start < 1:
+        raise wrong(path, "'server.start' is below a second", "give the time to load and to warm up")
+    if exposure.domain and not _DOMAIN.fullmatch(exposure.domain):
+        raise wrong(
+            path, f"'exposure.domain' {cut(exposure.domain)} is no host name", "write it as bert.example.com"
+        )
+    try:
+        ipaddress.ip_address(exposure.host)
+    except ValueError:
+        raise wrong(
+            path,
+            f"'exposure.host' {cut(exposure.host)} is no address of this machine",
+            "write 127.0.0.1, 0.0.0.0 for all networks, or the address of one",
+        ) from None
     if scaling.most and scaling.most < scaling.least:
         raise wrong(
             path, f"'autoscaling.most' is below 'least', {scaling.least}", "raise it, or lower 'least'"
@@ -321,6 +407,14 @@ def check(spec: Spec, path: Path) -> None:
     used = [port for port in ports if port]
     if len(set(used)) < len(used):
         raise wrong(path, "'exposure' has one port twice", "give each its own, or 0 for none")
+    source, stated = spec.repository.source, spec.repository.revision.removeprefix("sha256:")
+    # A bucket's digest is the revision's, a registry's is the image's.
+    if source.kind in _STORES and stated and not source.location.endswith(f"@sha256:{stated}"):
+        raise wrong(
+            path,
+            "'repository.source' is another revision than 'repository.revision'",
+            "push the folder (trb push) and write the address that it prints",
+        )
     if spec.repository.source.kind == "image" and not spec.server.image:
         raise wrong(
             path,

@@ -7,7 +7,8 @@ import os
 import re
 import secrets
 from collections.abc import Iterator
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.option_values import Bytes, InvalidValue, Seconds, Value
 from triton_repo_builder.measure.objective import Objective
+from triton_repo_builder.run.client import admin_key
 from triton_repo_builder.ship.stores import revision
 from triton_repo_builder.ship.targets import facts
 from triton_repo_builder.ship.targets.spec import (
@@ -26,7 +28,7 @@ from triton_repo_builder.ship.targets.spec import (
     Server,
     Source,
     Spec,
-    check,
+    parse,
 )
 
 HEAD = """# A deployment, for trb export and trb canary. Commented keys show their defaults.
@@ -66,11 +68,18 @@ def write(
         gateway=Gateway(image=gateway),
     )
     content = text(spec)
-    check(spec, file)
-    key = file.parent / spec.exposure.admin_key
-    made = [(key, "     the key of the administrative APIs: keep it out of git")] if write_key(key) else []
-    files.write(file, content.encode())
-    return [(file, ""), *made]
+    written = parse(content, file)
+    # The file's folder need not be there yet, and a path through it leads nowhere.
+    facts.read(file, replace(written, repository=replace(written.repository, path=repo)), secrets=False)
+    key = written.exposure.admin_key
+    fresh = write_key(key)
+    try:
+        files.write(file, content.encode())
+    except TrbError:
+        if fresh:
+            key.unlink(missing_ok=True)
+        raise
+    return [(file, ""), *([(key, "     the key of the administrative APIs: keep it out of git")] * fresh)]
 
 
 def _name(endpoint: str) -> str:
@@ -92,14 +101,11 @@ def text(spec: Spec) -> str:
 
 
 def write_key(file: Path) -> bool:
-    """Make a key of the administrative APIs, readable for this user only; False if there is one."""
-    try:
-        with os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as stream:
-            stream.write(f"{secrets.token_urlsafe(32)}\n")
-    except FileExistsError:
+    """Make a key of the administrative APIs, readable for this user only; False if there is a valid one."""
+    if file.is_file():
+        admin_key.read(file)
         return False
-    except OSError as error:
-        raise files.explain(error, file, how="as exposure.admin_key", kept="nothing was written") from error
+    files.write(file, f"{secrets.token_urlsafe(32)}\n".encode(), private=True, replace=False)
     return True
 
 
@@ -115,25 +121,31 @@ def _lines(table: Any, prefix: str) -> Iterator[str]:
         yield f"# {entry.help}{shown}"
         default = None if each.default is MISSING else each.default
         comment = "# " if value == default else ""
-        yield f"{comment}{each.name} = {_toml(value, entry.value)}"
+        yield f"{comment}{each.name} = {toml(value, entry.value)}"
     for name, value in inner:
         yield f"\n[{prefix}{name}]"
         yield from _lines(value, f"{prefix}{name}.")
 
 
-def _toml(value: Any, kind: Value) -> str:
+def toml(value: Any, kind: Value) -> str:
+    """A value as deploy.toml writes it."""
     if isinstance(kind, Seconds):
-        return f'"{value:g}s"'
+        return f'"{_number(value)}s"'
     if isinstance(kind, Bytes):
-        unit, size = next((unit, size) for unit, size in UNITS.items() if value % size == 0)
-        return f'"{value // size}{unit}"'
+        unit, size = next((unit, size) for unit, size in UNITS.items() if value % size == 0 or unit == "KiB")
+        return f'"{_number(value / size)}{unit}"'
     if isinstance(value, Objective):
-        return f'"{value.percentile}={value.ms:g}ms"'
+        return f'"{value.percentile}={_number(value.ms)}ms"'
     if isinstance(value, Source):
         value = value.location or value.kind
     if isinstance(value, tuple):
         return f"[{', '.join(map(str, value))}]"
     if isinstance(value, (int, float)):
-        return f"{value:g}"
+        return _number(value)
     # A basic string of TOML takes JSON's escapes.
     return json.dumps("" if value is None else str(value), ensure_ascii=False)
+
+
+def _number(value: float) -> str:
+    """A number without an exponent, which durations and TOML's whole numbers do not have."""
+    return f"{Decimal(repr(value)):f}".removesuffix(".0")

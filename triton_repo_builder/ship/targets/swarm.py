@@ -107,12 +107,6 @@ def _possible(deployment: Deployment) -> None:
             f"'server.drain' is {spec.server.drain:g} s: gRPC connections must end before a replica does",
             "set 5s or more",
         )
-    if spec.autoscaling.most:
-        raise refuse(
-            deployment,
-            f"'autoscaling.most' is {spec.autoscaling.most}, but Swarm does not scale by load",
-            "set autoscaling.most = 0 and server.replicas, or export kubernetes",
-        )
 
 
 def _names(deployment: Deployment) -> list[str]:

@@ -43,7 +43,7 @@ class Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
 
 
 @contextmanager
-def served(port: int = 0, **options: int) -> Iterator[tuple[str, Any]]:
+def served(port: int = 0, host: str = "127.0.0.1", **options: int) -> Iterator[tuple[str, Any]]:
     sizes = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
     named = [(f"grpc.{name}", value) for name, value in options.items()]
     server = grpc.server(
@@ -51,7 +51,7 @@ def served(port: int = 0, **options: int) -> Iterator[tuple[str, Any]]:
         handlers=[Handler()],
         options=[*sizes, *named, ("grpc.so_reuseport", 0)],
     )
-    port = server.add_insecure_port(f"127.0.0.1:{port}")
+    port = server.add_insecure_port(f"{host}:{port}")
     server.start()
     try:
         yield f"127.0.0.1:{port}", server

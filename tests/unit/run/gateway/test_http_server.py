@@ -181,6 +181,26 @@ def test_a_client_that_takes_nothing_is_dropped(monkeypatch: pytest.MonkeyPatch)
         assert is_right(port)
 
 
+def test_a_client_that_takes_one_large_answer_after_another_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some bytes always wait for it, but never the same ones."""
+    monkeypatch.setattr(http_server, "TAKING_SECONDS", 0.05)
+    monkeypatch.setattr(http_server, "TAKEN_BYTES", 1 << 30)
+    body = b'{"input": [%s]}' % b",".join([b'"a"'] * 4000)
+    request = b"POST /v1/embeddings HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+    with running(gateway(most_items=5000)) as (port, _), connect(port) as busy:
+        stream = busy.makefile("rb")
+        # The next request is sent before the last answer is taken: the server always has one to send.
+        busy.sendall(request)
+        for _ in range(40):
+            busy.sendall(request)
+            assert stream.readline() == b"HTTP/1.1 200 OK\r\n"
+            length = 0
+            while (line := stream.readline()) != b"\r\n":
+                name, _, value = line.partition(b": ")
+                length = int(value) if name.lower() == b"content-length" else length
+            assert len(stream.read(length)) == length
+
+
 def test_sigterm_drains_first_and_then_stops() -> None:
     gate = gateway(drain=1.0)
     with running(gate) as (port, instance):

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tests.support.cli import call, kind
-from tests.support.deployments import KEY, deployment, folder
+from tests.support.stacks import KEY, deployment, folder
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.ship.targets import compose, host_ports, routes, server
 from triton_repo_builder.ship.targets.routes import Backend
@@ -219,17 +219,9 @@ def test_a_registry_and_git_fill_a_volume_first(tmp_path: Path) -> None:
         mounted(tmp_path / "no", source)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ('objective = "max=1s"\n', "no request that may be late"),
-        (f"{OWN}[autoscaling]\nmost = 4\npending_batches = 1.0\n", "does not scale by load"),
-    ],
-)
-def test_what_compose_cannot_do_is_named(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(TrbError, match=message) as failure:
-        services(tmp_path, text)
-    assert failure.value.code is Code.USAGE and failure.value.remedy
+def test_replicas_are_as_many_as_stated_since_compose_scales_by_no_load(tmp_path: Path) -> None:
+    scaled = "[autoscaling]\nmost = 8\npending_batches = 1.0\n"
+    assert services(tmp_path, OWN + scaled)["bert"]["deploy"]["replicas"] == 2
 
 
 def test_no_variable_is_replaced_in_paths_and_arguments(tmp_path: Path) -> None:

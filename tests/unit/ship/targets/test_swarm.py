@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.deployments import KEY, deployment
+from tests.support.stacks import KEY, deployment
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.ship.targets import swarm
 from triton_repo_builder.ship.vcs import git
@@ -133,7 +133,6 @@ def test_a_replica_pulls_from_a_registry_itself(tmp_path: Path) -> None:
         (IMAGE.replace("0.0.0.0", "127.0.0.1"), "publishes a port on every address"),
         (f'{OWN}{GATEWAY}[repository]\nsource = "s3://m/b@sha256:{DIGEST}"\n', "which a gateway cannot read"),
         (f'{OWN}[repository]\nsource = "oci://r.example/b@sha256:{DIGEST}"\n', r"'gateway\.image' names no"),
-        (f"{IMAGE}[autoscaling]\nmost = 4\npending_batches = 1.0\n", "does not scale by load"),
     ],
 )
 def test_what_swarm_cannot_do_is_named(tmp_path: Path, text: str, message: str) -> None:
