@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from triton_repo_builder.base import templates
-from triton_repo_builder.ship.rendered import Rendered
 from triton_repo_builder.ship.targets import containers, host_ports, metrics, routes, server
 from triton_repo_builder.ship.targets.containers import SECRETS, escaped, refuse, variable
 from triton_repo_builder.ship.targets.facts import Deployment
@@ -245,17 +244,15 @@ def _fetch(deployment: Deployment) -> dict[str, Any] | None:
     return None
 
 
-def _monitoring(export: Rendered, *, grafana: bool) -> dict[str, str]:
+def _monitoring(export: dict[str, str], *, grafana: bool) -> dict[str, str]:
     """Prometheus' files, and Grafana's in the folders that it reads."""
     files: dict[str, str] = {}
-    for path, content in export.contents.items():
-        if path == export.index:
-            continue
+    for path, content in export.items():
         if not path.startswith("grafana/"):
-            files[f"monitoring/{path}"] = content.decode()
+            files[f"monitoring/{path}"] = content
         elif grafana:
             place = "provisioning/dashboards/trb.yml" if path.endswith(".yml") else f"boards/{path[8:]}"
-            files[f"grafana/{place}"] = content.decode()
+            files[f"grafana/{place}"] = content
     if grafana:
         files["grafana/provisioning/datasources/prometheus.yml"] = templates.render(
             f"{FOLDER}/datasource.yml.jinja"

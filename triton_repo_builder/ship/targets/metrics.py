@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from triton_repo_builder.ship.monitoring import export
 from triton_repo_builder.ship.monitoring.rules import Objective, Settings
-from triton_repo_builder.ship.rendered import Rendered
 from triton_repo_builder.ship.targets.facts import Deployment
 
 
@@ -17,8 +16,8 @@ def files(
     gateways: Sequence[str] = (),
     gateway_key: str = "",
     proxies: Sequence[str] = (),
-) -> Rendered:
-    """The files; addresses are HOST:PORT of metrics."""
+) -> dict[str, str]:
+    """The files without their index, path → text; addresses are HOST:PORT of metrics."""
     objective = deployment.spec.objective
     settings = Settings(
         objective=Objective(share=objective.share, seconds=objective.ms / 1000),
@@ -28,4 +27,9 @@ def files(
         proxies=tuple(proxies),
         commit=deployment.commit,
     )
-    return export.render(deployment.repository, settings)
+    rendered = export.render(deployment.repository, settings)
+    return {
+        path: content.decode()
+        for path, content in rendered.contents.items()
+        if isinstance(content, bytes) and path != rendered.index
+    }

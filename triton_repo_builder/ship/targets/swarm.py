@@ -134,8 +134,8 @@ def _monitoring(deployment: Deployment) -> dict[str, str]:
     """Prometheus' files: the rules of ``trb export monitoring``, and replicas by their name in DNS."""
     export = metrics.files(deployment, targets=[f"{deployment.name}:{server.METRICS}"])
     rules = {
-        path: content.decode()
-        for path, content in export.contents.items()
+        path: text
+        for path, text in export.items()
         if path.endswith(".yml") and "/" not in path and path != "prometheus.yml"
     }
     jobs = [("tritonserver", deployment.name, server.METRICS), ("traefik", "traefik", containers.API)]
