@@ -107,6 +107,11 @@ def test_traefik_and_prometheus_know_every_replica(tmp_path: Path) -> None:
     assert stated.gateways == ("http://bert-bert-gateway-1:9000",)
     assert "--url=traefik:8101" in yaml.safe_load(files[compose.FILE])["services"]["bert-gateway"]["command"]
     static = yaml.safe_load(files["traefik/traefik.yml"])
+    routers = yaml.safe_load(files["traefik/routes.yml"])["http"]["routers"]
+    # The gateway asks for the list of models, too, and is refused: that is no failure of a canary.
+    assert "ModelInfer" in routers["v2-inner"]["rule"] and routers["v2-inner"]["service"] == "v2-grpc"
+    assert routers["inner"]["service"] == "inner-grpc"
+    assert len(routers["v2-inner"]["rule"]) > len(routers["inner"]["rule"])
     points = {name: point["address"] for name, point in static["entryPoints"].items()}
     assert points == {
         "http": ":8000",
@@ -164,7 +169,7 @@ def test_tls_reaches_traefik_as_secrets_and_not_the_gateways_own_way(tmp_path: P
     store = dynamic["tls"]["stores"]["default"]["defaultCertificate"]
     assert store == {"certFile": "/run/secrets/tls_certificate", "keyFile": "/run/secrets/tls_key"}
     tls = {name: "tls" in router for name, router in dynamic["http"]["routers"].items()}
-    assert tls == {"v2": True, "v2-grpc": True, "v2-inner": False, "gateway": True}
+    assert tls == {"v2": True, "v2-grpc": True, "v2-inner": False, "inner": False, "gateway": True}
 
 
 def mounted(root: Path, source: str, more: str = "") -> tuple[Any, list[Any], str]:
@@ -229,7 +234,8 @@ def test_no_variable_is_replaced_in_paths_and_arguments(tmp_path: Path) -> None:
     made = services(root / "inner", OWN)
     texts = yaml.safe_dump(made)
     assert not re.search(r"(?<!\$)(\$\$)*\$(?![${])", texts)
-    file = folder(tmp_path / "out", OWN)
+    ports = "[exposure]\nhttp_port = 0\ngrpc_port = 0\nprometheus_port = 0\n"
+    file = folder(tmp_path / "out", OWN + ports)
     away = tmp_path / "$elsewhere"
     done = call("export", "compose", file, "-o", away)
     assert done.returncode == 0, done.stderr
