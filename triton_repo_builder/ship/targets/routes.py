@@ -177,8 +177,8 @@ def _entries(routes: Routes) -> list[dict[str, Any]]:
             }
         )
     if routes.gateways and routes.grpc:
-        # Of a gateway's calls only those that clients wait for are split and counted: it also asks for the list
-        # of models, which fails without the admin key.
+        # Of a gateway's calls only those that clients wait for are split and counted: it also asks for the
+        # list of models, which fails without the admin key.
         entries += [
             {
                 "router": f"{SPLIT}-{INNER_ENTRY}",
