@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -12,16 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.docker.conftest import BASE
 from tests.docker.test_docker_serve import Serve, docker
 from tests.support import serve_repository as made
-from triton_repo_builder.base import process
 from triton_repo_builder.run.client import HttpClient
 from triton_repo_builder.run.client.codec import encode_json
-from triton_repo_builder.ship.container_image import wheels as lists
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]  # two images are built for the first test
-TAG = "trb-test:gateway"
 GATEWAY_PORT = "9000/tcp"
 TRITON_PORT = "8000/tcp"
 
@@ -43,21 +38,8 @@ def answers(url: str) -> bool:
         return False
 
 
-@pytest.fixture(scope="module")
-def image(
-    client: Any, slim: str, wheels: Path, minilm: Path, tmp_path_factory: pytest.TempPathFactory
-) -> str:
-    """An image with the gateway and a repository."""
-    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", *lists.pinned(gateway=True)]
-    process.run([*pip, "--find-links", str(wheels), "-d", str(wheels)], timeout=600)
-    folder = tmp_path_factory.mktemp("image")
-    arguments = ("--gateway", "--base", BASE, "--repository", str(minilm), "--wheels", str(wheels))
-    said = made.trb(folder, "image", "build", *arguments, "--tag", TAG)
-    assert said.returncode == 0, said.stderr
-    return TAG
-
-
-def test_two_containers_of_one_image_answer_openai_clients(client: Any, image: str) -> None:
+def test_two_containers_of_one_image_answer_openai_clients(client: Any, gateway_image: str) -> None:
+    image = gateway_image
     free = dict.fromkeys((GATEWAY_PORT, TRITON_PORT), ("127.0.0.1", None))
     server = client.containers.run(image, detach=True, shm_size="256m", ports=free)
     gateway = None
@@ -75,7 +57,7 @@ def test_two_containers_of_one_image_answer_openai_clients(client: Any, image: s
         made.until(lambda: answers(urls[GATEWAY_PORT]), 90)
         request = encode_json({"TEXT": np.array([["a text"]], dtype=object)})
         served = HttpClient(urls[TRITON_PORT].removeprefix("http://")).infer("minilm", request)
-        # JSON has the shortest text of each float32, which as a float64 is another number.
+        # JSON has the shortest text of each float32; read as a float64 it is another number.
         vector = np.asarray(embedded(urls[GATEWAY_PORT], "a text"), np.float32)
         assert vector.tolist() == served["embedding"][0].tolist()
         gateway.stop(timeout=60)

@@ -218,7 +218,11 @@ def _target(name: str, about: str) -> click.Command:
         from triton_repo_builder.ship.targets import export
 
         output = options.output or Path("deploy") / name
-        return _written(export.render(name, export.read(file)), replace(options, output=output))
+        deployment = export.read(file, output)
+        rendered = export.render(name, deployment)
+        if not options.check:
+            export.preflight(name, deployment)
+        return _written(rendered, replace(options, output=output))
 
     return run
 

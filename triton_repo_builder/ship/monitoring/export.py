@@ -23,7 +23,11 @@ SHOWN = 5
 def render(repository: Repository, settings: Settings) -> Rendered:
     """The files; the same input gives the same bytes."""
     facts = source.read(repository)
-    jobs = [(rules.SERVER, settings.targets), (rules.GATEWAY, settings.gateways)]
+    jobs = [
+        (rules.SERVER, settings.targets),
+        (rules.GATEWAY, settings.gateways),
+        (rules.PROXY, settings.proxies),
+    ]
     drift = {"drift.yml": drift_rules.render(settings.drift_window)} if facts.counting else {}
     texts = {
         **drift,
@@ -31,6 +35,7 @@ def render(repository: Repository, settings: Settings) -> Rendered:
             "monitoring_prometheus.yml.jinja",
             rule_files=[RULES, *drift],
             jobs=[job for job in jobs if job[1]],
+            gateway_key=settings.gateway_key,
             alertmanagers=settings.alertmanagers,
         ),
         RULES: templates.render(

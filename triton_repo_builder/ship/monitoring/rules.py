@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from triton_repo_builder.run.observe import drift_rules
 from triton_repo_builder.ship.monitoring.source import Source, pattern
 
-SERVER, GATEWAY = "tritonserver", "trb-gateway"
+SERVER, GATEWAY, PROXY = "tritonserver", "trb-gateway", "traefik"
 """Jobs of prometheus.yml."""
 BURN_WINDOWS = (("fast", "5m", "1h", 14.4, "page"), ("slow", "30m", "6h", 6.0, "ticket"))
 """Name, both windows, times the budget's speed, severity: https://sre.google/workbook/alerting-on-slos/."""
@@ -63,6 +63,9 @@ class Settings:
     drift_window: str = drift_rules.WINDOW
     targets: tuple[str, ...] = ("localhost:8002",)
     gateways: tuple[str, ...] = ()
+    gateway_key: str = ""
+    """File with an API key of the gateways, as Prometheus reads it; empty: they ask for none."""
+    proxies: tuple[str, ...] = ()
     alertmanagers: tuple[str, ...] = ()
     commit: str = ""
     """The last commit that changed the repository; empty outside of git."""

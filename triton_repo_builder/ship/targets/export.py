@@ -6,7 +6,9 @@ A file that need not fit into memory is a ``Stream``.
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 from triton_repo_builder.ship.rendered import Rendered, Stream, rendered
 from triton_repo_builder.ship.targets import facts, spec
@@ -15,15 +17,25 @@ from triton_repo_builder.ship.targets.facts import Deployment
 INDEX = "export.json"
 
 
-def read(file: Path) -> Deployment:
-    """The deployment of a ``deploy.toml``. Raises ``TrbError``."""
-    return facts.read(file, spec.read(file))
+def read(file: Path, output: Path = Path()) -> Deployment:
+    """The deployment of a ``deploy.toml``, whose files go to ``output``. Raises ``TrbError``."""
+    return replace(facts.read(file, spec.read(file)), output=output)
+
+
+def preflight(target: str, deployment: Deployment) -> None:
+    """Compare with this machine what only it can tell. Raises ``TrbError`` for a port that is taken."""
+    module = _module(target)
+    if hasattr(module, "preflight"):
+        module.preflight(deployment)
 
 
 def render(target: str, deployment: Deployment) -> Rendered:
     """The files; the same input gives the same bytes. Raises ``TrbError`` for what the target cannot do."""
-    module = importlib.import_module(f"triton_repo_builder.ship.targets.{target}")
-    files: dict[str, str | Stream] = module.render(deployment)
+    files: dict[str, str | Stream] = _module(target).render(deployment)
     return rendered(
         {path: file.encode() if isinstance(file, str) else file for path, file in files.items()}, INDEX
     )
+
+
+def _module(target: str) -> ModuleType:
+    return importlib.import_module(f"triton_repo_builder.ship.targets.{target}")

@@ -28,12 +28,18 @@ SPLIT = "v2"
 """The weighted service, and the router to it."""
 GATEWAY = "gateway"
 HTTP_ENTRY, GRPC_ENTRY, GATEWAY_ENTRY = "http", "grpc", "gateway"
-"""Entry points of Traefik's static configuration."""
+INNER_ENTRY = "inner"
+"""Entry points of Traefik's static configuration. Gateways send their requests to the inner one: gRPC without
+TLS and for any host name, so that these are weighted, too."""
 BUCKETS = tuple(float(f"{0.001 * 1.1**step:.3g}") for step in range(110))
 """Seconds, 1 ms to 32 s: each bound is 10 % above the one before, so that a p99 has an error of at most that.
 For ``metrics.prometheus.buckets`` of Traefik's static configuration."""
 HEALTH_INTERVAL, HEALTH_TIMEOUT = "5s", "5s"
 _GRPC_RULE = "PathPrefix(`/inference.GRPCInferenceService/`) || PathPrefix(`/grpc.health.v1.Health/`)"
+_INFER_RULE = " || ".join(
+    f"Path(`/inference.GRPCInferenceService/{method}`)" for method in ("ModelInfer", "ModelStreamInfer")
+)
+"""The longer of two rules that fit is Traefik's choice."""
 _DOCUMENT = re.compile(r"^# trb-routes: (\{.*\})$", re.MULTILINE)
 
 
@@ -120,6 +126,7 @@ def text(routes: Routes) -> str:
     present = {name: backends for name, backends in sides.items() if backends}
     weights = {STABLE: ALL - routes.weight, CANARY: routes.weight}
     kinds = [kind for kind, used in (("", routes.http), ("-grpc", routes.grpc)) if used]
+    inner = routes.gateways and routes.grpc
     return templates.render(
         TEMPLATE,
         document=json.dumps(asdict(routes), sort_keys=True),
@@ -136,6 +143,7 @@ def text(routes: Routes) -> str:
             for kind in kinds
             for name, backends in present.items()
         ]
+        + ([_balancer(INNER_ENTRY, "-grpc", routes.stable, routes.ready)] if inner else [])
         + ([_gateway(routes)] if routes.gateways else []),
         interval=HEALTH_INTERVAL,
         timeout=HEALTH_TIMEOUT,
@@ -168,6 +176,25 @@ def _entries(routes: Routes) -> list[dict[str, Any]]:
                 "service": f"{SPLIT}-grpc",
             }
         )
+    if routes.gateways and routes.grpc:
+        # Of a gateway's calls only those that clients wait for are split and counted: it also asks for the
+        # list of models, which fails without the admin key.
+        entries += [
+            {
+                "router": f"{SPLIT}-{INNER_ENTRY}",
+                "entry_point": INNER_ENTRY,
+                "rule": _INFER_RULE,
+                "middlewares": ("retry",),
+                "service": f"{SPLIT}-grpc",
+            },
+            {
+                "router": INNER_ENTRY,
+                "entry_point": INNER_ENTRY,
+                "rule": _GRPC_RULE,
+                "middlewares": ("retry",),
+                "service": f"{INNER_ENTRY}-grpc",
+            },
+        ]
     if routes.gateways:
         entries.append(
             {
