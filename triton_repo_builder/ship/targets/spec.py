@@ -240,7 +240,7 @@ class Rules:
     """Limits of a canary, relative to the stable version, beyond which it is taken back."""
 
     failures: float = key(Share(), "Share of failed requests above the stable version's.", 0.01)
-    p99: float = key(Real(1, 100), "p99 as a multiple of the stable version's.", 1.3)
+    p99: float = key(Real(1, 100), "p99, and median, as a multiple of the stable version's.", 1.3)
     labels: float = key(Real(0, 100), "Population stability index of labels, lengths and confidence.", 0.25)
     answers: float = key(Share(), "Share of answers that differ from the stable version's.", 0.02)
 
