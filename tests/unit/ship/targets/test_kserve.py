@@ -176,7 +176,7 @@ def test_what_the_autoscaler_reads_is_recorded_from_these_pods(root: Path) -> No
     (group,) = rendered["prometheus-rule.yaml"]["spec"]["groups"]
     rules = {rule["record"]: rule for rule in group["rules"]}
     pending = rules["trb:pending_batches:mean1m"]
-    assert pending["labels"]["deployment"] == "bert"
+    assert pending["labels"] == {"deployment": "bert", "model": "step"}
     pods = re.search(r'pod=~"([^"]+)"', pending["expr"])
     assert pods is not None
     name = rendered["inference-service.yaml"]["spec"]["predictor"]["name"]

@@ -238,10 +238,11 @@ BAD: Mapping[str, tuple[str, str, str]] = {
     "ssh": (GIT.replace("https", "ssh"), "", "reached by ssh"),
     "latest": ("image", server("registry.example/sentiment:latest"), "may be another image tomorrow"),
     "no tag": (OCI, gateway("registry.example:5000/trb"), "may be another image tomorrow"),
-    "no image": ("image", server("registry.example/Sentiment:3"), "is not of the form REGISTRY/NAME:TAG"),
+    "no image": ("image", server("Registry_Example"), "is not of the form REGISTRY/NAME:TAG"),
     "little memory": ("image", server(more='memory = "64MiB"'), "'server.memory' is 64 MiB, and /dev/shm"),
     "address": ("image", server() + '[kubernetes]\nprometheus = "prometheus:9090"', "http://HOST:PORT"),
     "gateway": ("image", server() + '[kubernetes]\nparent_gateway = "a/b/c"', "NAMESPACE/NAME"),
+    "domain": ("image", server() + '[exposure]\ndomain = "https://m.example"', "no host name"),
     "a bucket's gateway": (bucket("s3"), gateway(), "'gateway.image' needs the repository"),
     "no capacity": ("image", server() + "[autoscaling]\nmost = 4", "neither 'report' nor"),
 }
