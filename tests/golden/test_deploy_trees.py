@@ -29,9 +29,15 @@ FILES = tuple(sorted(path.name for path in EXAMPLE.glob("*.toml")))
 """``deploy.toml``, and files of targets that cannot do all that it says."""
 
 
+def committed_repository(target: Path) -> Path:
+    """A copy of the golden repository without what git ignores: wheels that a build put there."""
+    shutil.copytree(ROOT / "model_repository", target, ignore=shutil.ignore_patterns("vendor", "__pycache__"))
+    return target
+
+
 def project(folder: Path, target: str = "") -> Path:
     """A copy of the example, its repository and a key. Returns ``TARGET.toml`` there, or ``deploy.toml``."""
-    shutil.copytree(ROOT / "model_repository", folder / "model_repository")
+    committed_repository(folder / "model_repository")
     example = folder / "examples" / "deploy"
     example.mkdir(parents=True)
     for path in EXAMPLE.iterdir():
@@ -101,7 +107,9 @@ def main() -> None:
     from triton_repo_builder.ship.vcs import git
 
     git.last_commit = lambda folder: ""
-    _restate(revision.collect(ROOT / "model_repository").index.digest)
+    with tempfile.TemporaryDirectory() as scratch:
+        repository = committed_repository(Path(scratch) / "model_repository")
+        _restate(revision.collect(repository).index.digest)
     for target in BUILT:
         shutil.rmtree(EXAMPLE / target, ignore_errors=True)
         with tempfile.TemporaryDirectory() as scratch:

@@ -21,7 +21,7 @@ def test_every_exit_code_is_documented() -> None:
 def test_every_document_is_in_the_index_and_in_llms_txt() -> None:
     documents = {path.name for path in (ROOT / "docs").glob("*.md")} - {"index.md"}
     index, llms = (ROOT / "docs" / "index.md").read_text(), (ROOT / "llms.txt").read_text()
-    assert documents <= set(re.findall(r"XX", index))
+    assert documents <= set(re.findall(r"\]\(([a-z.-]+\.md)\)", index))
     assert documents <= set(re.findall(r"\]\(docs/([a-z.-]+\.md)\)", llms))
 
 
