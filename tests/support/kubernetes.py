@@ -22,6 +22,11 @@ CUSTOM = ("argoproj.io/", "gateway.networking.k8s.io/", "keda.sh/", "monitoring.
 Object = Mapping[str, Any]
 
 
+def installed() -> Path | None:
+    """The folder of the tools; None without."""
+    return CACHE if CACHE.is_dir() else None
+
+
 def tool(name: str) -> str:
     """Path of ``kubectl`` or ``helm``."""
     path = CACHE / name

@@ -58,12 +58,14 @@ class Traefik:
         return {side["name"]: side["weight"] for side in sides}
 
 
+def installed() -> str | None:
+    """Path of ``traefik``; None without."""
+    return shutil.which("traefik") or shutil.which("traefik", path=str(UNPACKED))
+
+
 def binary() -> str:
     """Path of ``traefik``."""
-    path = shutil.which("traefik") or shutil.which("traefik", path=str(UNPACKED))
-    if path is None:
-        needs.unavailable("there is no Traefik: run .ci/traefik")
-    return path
+    return installed() or needs.unavailable("there is no Traefik: run .ci/traefik")
 
 
 @contextmanager

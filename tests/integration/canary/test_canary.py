@@ -24,7 +24,7 @@ from triton_repo_builder.run.client import Body, HttpClient, NoAnswer
 from triton_repo_builder.ship.canary.state import StateFiles
 from triton_repo_builder.ship.targets import routes
 
-pytestmark = [pytest.mark.gateway, pytest.mark.server]
+pytestmark = [pytest.mark.gateway, pytest.mark.server, pytest.mark.traefik]
 
 
 def start(tmp_path: Path, stage: Stage, *more: str, deploy: Path | None = None) -> Any:
