@@ -17,7 +17,7 @@ PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder
 test: $(VENV)/.dev
 	$(VENV)/bin/pytest $(PARALLEL)
 
-# Needs what .ci/docker installs and starts. One at a time: each test looks for what it left in the daemon.
+# Needs what .ci/docker, .ci/prometheus, .ci/traefik and .ci/compose install. One at a time: each test looks for what it left in the daemon.
 test-docker: $(VENV)/.dev
 	$(VENV)/bin/pytest -m docker
 

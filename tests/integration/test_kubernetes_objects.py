@@ -17,7 +17,7 @@ from tests.support.prometheus import promtool
 from triton_repo_builder.ship import rendered as folder
 from triton_repo_builder.ship.targets import export
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.prometheus]
+pytestmark = pytest.mark.kubernetes
 QUICK = ("1.29", "1.31", "1.33", "1.35", "1.37")
 ALL = [
     pytest.param(version, marks=() if version in QUICK else pytest.mark.slow)
