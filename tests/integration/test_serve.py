@@ -173,7 +173,10 @@ def test_a_stub_that_was_never_seen_alive_is_attributed(
     options = free()
     with pytest.raises(TrbError) as caught:
         serve_module.start(repository, options, engine="embedded")
-    assert "dies: its Python process ended while starting (exit code 3)" in caught.value.message
+    # Whose it was is not known; on a busy machine the other model is starting as well.
+    assert re.search(
+        r"^  dies(, step)?: .* ended while starting \(exit code 3\)$", caught.value.message, re.M
+    )
     assert "last words" in caught.value.message
     assert "whole" not in caught.value.message
 
