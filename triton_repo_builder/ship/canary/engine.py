@@ -205,7 +205,7 @@ class Engine:
     def _step(self, current: State, number: int) -> State:
         """One step: the state after it, still running if the next one follows."""
         world, spec, percent = self._world, self._spec, self._spec.steps[number]
-        current = replace(current, step=number, weight=percent, step_began=world.clock())
+        current = replace(current, step=number, weight=percent, step_began=world.clock(), latest=None)
         world.save(current)
         world.split(percent)
         self._begin()
@@ -222,6 +222,7 @@ class Engine:
             except RequestFailed as error:
                 look = replace(look, seconds=seconds, note=f"metrics do not answer: {error.message}")
                 self._tell(look)
+                world.save(replace(current, latest=look.to_json()))
                 if world.now() - seen < BLIND or not world.ready(STABLE):
                     continue
                 silent = f"no metrics for {BLIND:g} s: {error.message}"
