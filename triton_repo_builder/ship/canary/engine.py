@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.run.client import RequestFailed
 from triton_repo_builder.ship.canary import judge, state
+from triton_repo_builder.ship.canary.again import APART, Again
 from triton_repo_builder.ship.canary.golden import GoldenResults
 from triton_repo_builder.ship.canary.judge import Verdict
 from triton_repo_builder.ship.canary.sample import Reading, Side, Traffic
@@ -162,6 +163,7 @@ class Engine:
         self._cached = cached
         self._first_bad: float | None = None
         self._began = 0.0
+        self._again = Again(judge.quantiles_of(cached))
         self._golden_at = -math.inf
         """When the latest golden case was answered."""
 
@@ -184,13 +186,19 @@ class Engine:
 
     def _begin(self) -> None:
         self._began, self._first_bad = self._world.now(), None
+        self._again = Again(judge.quantiles_of(self._cached))
 
     def _before_traffic(self) -> Look:
         """Golden cases alone: what they show costs no user anything."""
         warm = self._compare()  # a first request may compile or allocate
         golden = self._compare()
         golden = replace(golden, answers=warm.answers.plus(golden.answers))
-        verdicts = self._verdicts(Traffic(stable=Side(), canary=Side()), golden, whole=True, final=True)
+        nothing = Traffic(stable=Side(), canary=Side())
+        verdicts = self._verdicts(nothing, golden, whole=True, final=True)
+        if self._again.pending:
+            self._world.wait(APART)
+            golden = golden.plus(self._compare())
+            verdicts = self._verdicts(nothing, golden, whole=True, final=True)
         look = Look(
             percent=0,
             step=0,
@@ -243,6 +251,10 @@ class Engine:
             late = seconds >= spec.timeout
             enough = traffic.canary.sample.requests + golden.requests >= spec.requests
             held = seconds >= spec.hold and (window.full or late)
+            if judge.GOLDEN in self._again.pending and alive:
+                window.close()
+                golden = golden.plus(world.ask(BATCH, TICK))
+                self._golden_at = world.now()
             if held and not enough and not late and not note:
                 missing = spec.requests - traffic.canary.sample.requests - golden.requests
                 window.close()
@@ -268,6 +280,8 @@ class Engine:
             broken = self._broken(look)
             if not broken and world.now() - seen >= BLIND:
                 broken = f"the canary is not ready for {BLIND:g} s"
+            if not broken and late and self._again.pending:
+                broken = f"slower than the stable version at the end of {spec.timeout:g} s"
             if not broken and late and not alive:
                 broken = f"the canary is not ready after {spec.timeout:g} s"
             if not broken and late and not enough:
@@ -276,7 +290,7 @@ class Engine:
             if broken and usable:
                 return self._back(current, look, state.BACK, broken)
             # A canary that is down at this moment, or was not compared as a whole, has not passed.
-            passed = not broken and enough and held and alive and whole
+            passed = not broken and enough and held and alive and whole and not self._again.pending
             if passed and not unreached and (usable or percent == ALL):
                 break
             if late:
@@ -343,16 +357,19 @@ class Engine:
     def _verdicts(
         self, traffic: Traffic, golden: GoldenResults, *, final: bool, whole: bool
     ) -> tuple[Verdict, ...]:
-        return judge.all_rules(
+        live = (traffic.stable, traffic.canary)
+        own = (Side(sample=golden.stable), Side(sample=golden.canary))
+        verdicts = judge.all_rules(
             self._rules,
-            traffic=(traffic.stable, traffic.canary),
-            golden=(Side(sample=golden.stable), Side(sample=golden.canary)),
+            traffic=live,
+            golden=own,
             compared=golden.answers,
             shadow=traffic.shadow,
             final=final,
             whole=whole,
             cached=self._cached,
         )
+        return self._again.confirmed(verdicts, {judge.TRAFFIC: live, judge.GOLDEN: own}, self._world.now())
 
     def _broken(self, look: Look) -> str:
         """Which rule is broken, with both numbers; empty if none is."""

@@ -192,12 +192,17 @@ def all_rules(
     ``final``: the step ends. ``whole``: every golden case was compared at least once. ``cached``: the servers
     have response caches, of which the stable one's is fuller, so that medians say nothing.
     """
-    quantiles = (QUANTILE,) if cached else (QUANTILE, MEDIAN)
+    quantiles = quantiles_of(cached)
     return tuple(
         verdict
         for rule in rules
         for verdict in _of_rule(rule, traffic, golden, compared, shadow, quantiles, final=final, whole=whole)
     )
+
+
+def quantiles_of(cached: bool) -> tuple[float, ...]:
+    """Quantiles of the latency that are judged; ``cached``: the servers have response caches."""
+    return (QUANTILE,) if cached else (QUANTILE, MEDIAN)
 
 
 def _of_rule(

@@ -81,6 +81,17 @@ class Sample:
             buckets={key: self.buckets.get(key, 0.0) + other.buckets.get(key, 0.0) for key in keys},
         )
 
+    def minus(self, before: Sample) -> Sample:
+        """The requests since an earlier look."""
+        return Sample(
+            requests=max(0, self.requests - before.requests),
+            failures=max(0, self.failures - before.failures),
+            unserved=max(0, self.unserved - before.unserved),
+            buckets={
+                key: max(0.0, count - before.buckets.get(key, 0.0)) for key, count in self.buckets.items()
+            },
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Plain values for the state."""
         return {

@@ -53,6 +53,8 @@ class Scripted:
     """Whether the servers count labels: golden cases are all "rare", clients' texts half "a", half "b"."""
     other_labels: bool = False
     """Whether the canary answers "a" to every client."""
+    busy: Callable[[float], bool] = lambda now: False
+    """When golden cases take the canary three times as long."""
     unserved: float = 0.0
     """Share of the stable side's requests that Traefik answers with 502."""
     _split_at: float = 0.0
@@ -131,7 +133,7 @@ class Scripted:
             self._count(side, {"rare": number})
         return GoldenResults(
             stable=sample.of([0.02] * number, 0),
-            canary=sample.of([0.02 * self.slower] * number, 0),
+            canary=sample.of([0.02 * self.slower * (3.0 if self.busy(self.time) else 1.0)] * number, 0),
             answers=Answers(compared=number, different=number if self.other else 0, example="case c"),
             requests=number,
         )
@@ -288,6 +290,20 @@ def test_no_step_ends_while_the_canary_is_down(step: int) -> None:
     late = Scripted(down=lambda side, now: side == "canary" and now > 50)
     result, _ = run(late, replace(SPEC, requests=100_000, timeout=60.0))
     assert (result.result, "the canary is not ready after 60 s" in result.reason) == (state.BACK, True)
+
+
+def test_some_slow_seconds_are_no_slower_version() -> None:
+    """Two equal servers on a busy machine: dozens of golden cases in one second are one event."""
+    for begin in (7.0, 8.5):
+        world = Scripted(rate=0.0, busy=lambda now, begin=begin: begin <= now < begin + 1.6)  # type: ignore[misc]
+        result, looks = run(world)
+        assert (result.result, result.reason) == (state.PROMOTED, ""), begin
+        assert any(each.state == "by chance" for look in looks for each in look.verdicts), begin
+    before_traffic = Scripted(busy=lambda now: now < 1.0)
+    assert run(before_traffic)[0].result == state.PROMOTED
+    always = Scripted(rate=0.0, busy=lambda now: now >= 7.0)
+    result, _ = run(always)
+    assert (result.result, "rule p99 (golden cases)" in result.reason) == (state.BACK, True)
 
 
 def test_neither_traffic_nor_cases_ends_by_the_timeout() -> None:
