@@ -53,12 +53,12 @@ class Again:
             began, *before = self._first[source]
             # In the last step the stable side is that of the first, and does not grow.
             fresh = (stable.minus(before[0]) if stable != before[0] else stable, canary.minus(before[1]))
-            again = judge.latency(
+            later = judge.latency(
                 verdict.rule, source, *(Side(sample=each) for each in fresh), quantiles=self._quantiles
             )
-            if again.broken and now - began >= APART:
-                return again
-            if again.broken or fresh[1].answered < min(MOST, before[1].answered):
+            if later.broken and now - began >= APART:
+                return later
+            if later.broken or fresh[1].answered < min(MOST, before[1].answered):
                 pending.add(source)
                 return replace(verdict, state=CHANCE)
         else:

@@ -358,18 +358,18 @@ class Engine:
         self, traffic: Traffic, golden: GoldenResults, *, final: bool, whole: bool
     ) -> tuple[Verdict, ...]:
         live = (traffic.stable, traffic.canary)
-        own = (Side(sample=golden.stable), Side(sample=golden.canary))
+        direct = (Side(sample=golden.stable), Side(sample=golden.canary))
         verdicts = judge.all_rules(
             self._rules,
             traffic=live,
-            golden=own,
+            golden=direct,
             compared=golden.answers,
             shadow=traffic.shadow,
             final=final,
             whole=whole,
             cached=self._cached,
         )
-        return self._again.confirmed(verdicts, {judge.TRAFFIC: live, judge.GOLDEN: own}, self._world.now())
+        return self._again.confirmed(verdicts, {judge.TRAFFIC: live, judge.GOLDEN: direct}, self._world.now())
 
     def _broken(self, look: Look) -> str:
         """Which rule is broken, with both numbers; empty if none is."""
@@ -440,7 +440,7 @@ class Engine:
 
 
 def _unreached(stable: Side) -> str:
-    """That Traefik answers most of the stable side's requests itself; empty if it does not."""
+    """Words for a stable side most of whose requests Traefik answers itself; empty otherwise."""
     sample = stable.sample
     if sample.requests < UNREACHED or 2 * sample.unserved <= sample.requests:
         return ""

@@ -193,7 +193,7 @@ def read(file: Path) -> Routes:
 
 
 def stated(file: Path) -> Routes:
-    """What a routes file states, although it was edited. Raises ``TrbError`` NOT_FOUND, EDITED_FILE."""
+    """The routes that an edited file states. Raises ``TrbError`` NOT_FOUND, EDITED_FILE."""
     return routes.stated(_content(file), str(file))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -81,7 +81,7 @@ class Scripted:
     def _page(self, side: str) -> Page:
         if not self.labelled:
             return Page()
-        counts = Counter[str]()
+        counts: dict[str, float] = defaultdict(float)
         for due, of, label, number in self._counted:
             if of == side and due <= self.time:
                 counts[label] += number
