@@ -63,9 +63,9 @@ def homogeneity(first: Mapping[str, float], second: Mapping[str, float]) -> floa
         return 1.0
     statistic = 0.0
     for name in names:
-        both = first.get(name, 0.0) + second.get(name, 0.0)
+        count = first.get(name, 0.0) + second.get(name, 0.0)
         for counts, total in zip((first, second), totals, strict=True):
-            expected = both * total / sum(totals)
+            expected = count * total / sum(totals)
             statistic += (counts.get(name, 0.0) - expected) ** 2 / expected
     spread = 2 / (9 * (len(names) - 1))
     score = ((statistic / (len(names) - 1)) ** (1 / 3) - (1 - spread)) / math.sqrt(spread)

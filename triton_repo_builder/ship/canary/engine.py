@@ -62,6 +62,9 @@ class World(Protocol):
     def ready(self, side: str) -> bool:
         """Whether a side's server may get traffic."""
 
+    def unreached(self) -> str:
+        """The stable servers, if none of them passes Traefik's own health check; else empty."""
+
     def compare(self) -> GoldenResults:
         """Every golden case once, to both servers."""
 
@@ -244,7 +247,7 @@ class Engine:
             if world.now() - self._golden_at >= SETTLED:
                 window.see(after)
             traffic = self._live(world.traffic(before, after, golden), window, golden)
-            unreached = _unreached(traffic.stable) if percent < ALL else ""
+            unreached = _unreached(traffic.stable, world.unreached()) if percent < ALL else ""
             note = note or unreached
             if percent == ALL:
                 traffic = replace(traffic, stable=self._baseline(current))
@@ -284,7 +287,7 @@ class Engine:
                 broken = f"slower than the stable version at the end of {spec.timeout:g} s"
             if not broken and late and not alive:
                 broken = f"the canary is not ready after {spec.timeout:g} s"
-            if not broken and late and not enough:
+            if not broken and late and not enough and not unreached:
                 broken = self._too_few(look)
             usable = world.ready(STABLE)
             if broken and usable:
@@ -439,9 +442,15 @@ class Engine:
         return current
 
 
-def _unreached(stable: Side) -> str:
-    """Words for a stable side most of whose requests Traefik answers itself; empty otherwise."""
+def _unreached(stable: Side, down: str) -> str:
+    """Words for a stable side that Traefik holds for down, or most of whose requests it answers itself.
+
+    Empty otherwise. Of servers that are down its health check sends all requests to the canary, and then there
+    is nothing to compare with.
+    """
     sample = stable.sample
+    if down:
+        return f"Traefik reaches no stable server: {down} fails its health check, so nothing moves"
     if sample.requests < UNREACHED or 2 * sample.unserved <= sample.requests:
         return ""
     return (

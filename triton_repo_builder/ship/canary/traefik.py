@@ -174,6 +174,12 @@ class Traefik:
         except DAMAGED:
             return {}, "not weighted"
 
+    def down(self, name: str) -> tuple[str, ...]:
+        """Servers of a service, none of which passes Traefik's health check; empty if one does, or none is
+        checked. Raises ``RequestFailed``."""
+        states = self._service(name).get("serverStatus") or {}
+        return tuple(states) if states and all(each == "DOWN" for each in states.values()) else ()
+
     def _urls(self, name: str) -> list[str]:
         service = self._service(name)
         try:

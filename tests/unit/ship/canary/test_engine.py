@@ -55,6 +55,8 @@ class Scripted:
     """Whether the canary answers "a" to every client."""
     busy: Callable[[float], bool] = lambda now: False
     """When golden cases take the canary three times as long."""
+    hidden: bool = False
+    """Whether Traefik's health check fails for the stable server."""
     unserved: float = 0.0
     """Share of the stable side's requests that Traefik answers with 502."""
     _split_at: float = 0.0
@@ -118,6 +120,9 @@ class Scripted:
 
     def ready(self, side: str) -> bool:
         return not self.down(side, self.time)
+
+    def unreached(self) -> str:
+        return "http://s" if self.hidden else ""
 
     def compare(self) -> GoldenResults:
         return self._golden(CASES if self.golden else 0)
@@ -262,6 +267,8 @@ def test_other_labels_are_seen_although_golden_cases_fill_up(rate: float) -> Non
 
 
 def test_a_stable_server_that_traefik_does_not_reach_is_no_measure() -> None:
+    with pytest.raises(TrbError, match="http://s fails its health check"):
+        run(Scripted(hidden=True))
     world = Scripted(unserved=1.0)
     looks: list[Look] = []
     engine = Engine(SPEC, canary_rules.of(Rules()), world, looks.append)
