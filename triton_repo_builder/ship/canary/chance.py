@@ -54,8 +54,8 @@ def hypergeometric(hits: int, trials: int, other_hits: int, other_trials: int) -
 def homogeneity(first: Mapping[str, float], second: Mapping[str, float]) -> float:
     """Probability that two counts of one distribution differ at least so much; 1 without counts.
 
-    Pearson's chi-squared test, https://en.wikipedia.org/wiki/Pearson%27s_chi-squared_test, whose tail is that
-    of Wilson and Hilferty: https://en.wikipedia.org/wiki/Chi-squared_distribution.
+    Pearson's chi-squared test, https://en.wikipedia.org/wiki/Pearson%27s_chi-squared_test, with the tail of
+    Wilson and Hilferty: https://en.wikipedia.org/wiki/Chi-squared_distribution.
     """
     totals = [sum(counts.values()) for counts in (first, second)]
     names = {name for counts in (first, second) for name, count in counts.items() if count}

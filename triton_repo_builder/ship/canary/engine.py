@@ -445,8 +445,8 @@ class Engine:
 def _unreached(stable: Side, down: str) -> str:
     """Words for a stable side that Traefik holds for down, or most of whose requests it answers itself.
 
-    Empty otherwise. Of servers that are down its health check sends all requests to the canary, and then there
-    is nothing to compare with.
+    Empty otherwise. While its health check fails, the canary gets all requests, and nothing is left to compare
+    with.
     """
     sample = stable.sample
     if down:
