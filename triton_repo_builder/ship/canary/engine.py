@@ -445,7 +445,7 @@ class Engine:
 def _unreached(stable: Side, down: str) -> str:
     """Words for a stable side that Traefik holds for down, or most of whose requests it answers itself.
 
-    Empty otherwise. While its health check fails, the canary gets all requests, and nothing is left to compare
+    Empty otherwise. While its health check fails, the canary gets all requests: there is nothing to compare
     with.
     """
     sample = stable.sample
