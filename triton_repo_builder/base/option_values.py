@@ -202,6 +202,8 @@ class Numbers(Value):
 
     def from_toml(self, value: Any, folder: Path) -> tuple[float, ...]:
         """The numbers of a list, or of a text."""
+        if value == []:
+            raise InvalidValue("is empty", "write for example [10, 50, 100]")
         return self.parse(",".join(map(str, value)) if isinstance(value, list) else str(value))
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,9 +29,12 @@ if TYPE_CHECKING:
     from triton_repo_builder.ship.canary.state import State
     from triton_repo_builder.ship.targets.facts import Deployment
 
+FILE = Path("deploy.toml")
 ROUTES = Path("deploy/compose/traefik/routes.yml")
 TRAEFIK = "http://127.0.0.1:8080"
 GRPC_PORT = "the URL's port + 1"
+OF_START = ("gateway", "routed_canary")
+"""Options without a meaning once the traffic has moved."""
 MEDIAN = 0.5
 """Quantile of a verdict that the rule on p99 gave for the median."""
 
@@ -63,8 +67,13 @@ class CanaryServers(RoutesOptions):
             Filled(), Topic.RUNNING, "HTTP address of the server with the new version.", metavar="URL"
         )
     )
-    traefik: str = option(
-        TRAEFIK, Filled(), Topic.RUNNING, "Traefik's API and metrics.", default=TRAEFIK, metavar="URL"
+    traefik: str | None = option(
+        None,
+        Filled(),
+        Topic.RUNNING,
+        "Traefik's API and metrics.",
+        default=f"{TRAEFIK}; to finish, as at the start",
+        metavar="URL",
     )
     gateway: str | None = option(
         None,
@@ -95,8 +104,28 @@ class CanaryServers(RoutesOptions):
         rare=True,
     )
 
-    def places(self, deployment: Deployment) -> Places:
-        """All addresses. The admin key of the deployment is sent to both servers."""
+    def again(self, command: str, file: Path) -> str:
+        """The command line of another command on the same canary, with all options that were given."""
+        words = ["trb", "canary", command]
+        if file != FILE:
+            words.append(str(file))
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if value is None or (each.name in OF_START and command != "start"):
+                continue
+            words += [f"--{each.name.replace('_', '-')}", str(value)]
+        return shlex.join(words)
+
+    def back(self) -> str:
+        """The command line that goes back."""
+        words = ["trb", "canary", "abort", "--routes", str(self.routes)]
+        return shlex.join(words + (["--traefik", self.traefik] if self.traefik else []))
+
+    def places(self, deployment: Deployment, *, traefik: str = TRAEFIK) -> Places:
+        """All addresses. The admin key of the deployment is sent to both servers.
+
+        ``traefik``: its address if none was given.
+        """
         from triton_repo_builder.run.client import admin_key
         from triton_repo_builder.ship.canary.commands import Places
         from triton_repo_builder.ship.canary.world import Servers
@@ -114,7 +143,7 @@ class CanaryServers(RoutesOptions):
             servers=Servers(stable=stable, canary=canary, gateway=(self.gateway or "").rstrip("/")),
             routed_stable=_backend(stable),
             routed_canary=_backend(routed),
-            traefik=self.traefik.rstrip("/"),
+            traefik=(self.traefik or traefik).rstrip("/"),
             file=self.routes,
         )
 
@@ -161,7 +190,7 @@ def command() -> None:
 
 
 @command.command("start", cls=declared.TopicCommand)
-@click.argument("file", type=Place(), default=Path("deploy.toml"))
+@click.argument("file", type=Place(), default=FILE)
 @declared.options(servers=CanaryServers, options=ResultOptions)
 def start(file: Path, servers: CanaryServers, options: ResultOptions) -> int:
     """Send more and more of the traffic to a second server, by the steps and rules of FILE (deploy.toml).
@@ -188,14 +217,14 @@ def start(file: Path, servers: CanaryServers, options: ResultOptions) -> int:
     except KeyboardInterrupt:
         console.line(
             f"the weights in {servers.routes} stay as they are; go on with the same command, or go back with "
-            f"trb canary abort --routes {servers.routes}"
+            f"{servers.back()}"
         )
         raise
     if options.as_json:
         console.echo(json.dumps(_as_json(result, running=False), ensure_ascii=False))
     if result.result == state.PROMOTED:
         if not options.as_json:
-            _print_promoted(result, servers)
+            _print_promoted(result, servers, file)
         return 0
     if options.as_json:
         return int(Code.PROMOTE_FAILED.exit)
@@ -215,10 +244,14 @@ def status(options: StatusOptions) -> None:
     from triton_repo_builder.ship.canary import commands
 
     current, running = commands.status(options.routes)
+    moved = commands.moved(options.routes, current)
     if options.as_json:
-        console.echo(json.dumps(_as_json(current, running=running), ensure_ascii=False))
+        document = {**_as_json(current, running=running), "routes_file": moved}
+        console.echo(json.dumps(document, ensure_ascii=False))
     else:
         _print_state(current, running=running)
+        if moved and not running:
+            console.note(f"{moved}; trb canary abort sends all traffic to the stable server")
 
 
 @command.command("promote", cls=declared.TopicCommand)
@@ -252,7 +285,7 @@ def abort(options: CommandOptions) -> None:
 
 
 @command.command("finish", cls=declared.TopicCommand)
-@click.argument("file", type=Place(), default=Path("deploy.toml"))
+@click.argument("file", type=Place(), default=FILE)
 @declared.options(servers=CanaryServers)
 def finish(file: Path, servers: CanaryServers) -> None:
     """After a promotion, when the stable server has the new version: send all traffic there again.
@@ -267,7 +300,7 @@ def finish(file: Path, servers: CanaryServers) -> None:
     from triton_repo_builder.ship.targets import export
 
     deployment = export.read(file)
-    commands.finish(deployment, servers.places(deployment))
+    commands.finish(deployment, servers.places(deployment, traefik=""))
     console.echo("all traffic is at the stable server, which answers as the canary does; stop the canary")
 
 
@@ -384,11 +417,14 @@ def _print_state(current: State, *, running: bool) -> None:
     console.echo(f"{current.name}: {_where(current, running=running)}")
     if current.reason:
         console.echo(f"  {current.reason}")
+    now = current.latest if current.result == state.RUNNING else None
+    if now and now["note"]:
+        console.echo(f"  {now['note']}")
+    steps = [(f"{step['percent']} %", step) for step in current.history]
+    if now:
+        steps.append((f"{now['percent']} %, {'now' if running else 'interrupted'}", now))
     rows = [
-        (f"{step['percent']} %", *_cells(rule))
-        for step in (*current.history, *([current.latest] if current.latest else []))
-        for rule in step["rules"]
-        if rule["state"] != "no data"
+        (name, *_cells(rule)) for name, step in steps for rule in step["rules"] if rule["state"] != "no data"
     ]
     if rows:
         console.table(("step", *COLUMNS), rows, right=("step", *RIGHT), whole=("rule", "source"))
@@ -407,14 +443,14 @@ def _where(current: State, *, running: bool) -> str:
     return f"{current.weight} % to {current.canary}, {step}" + ("" if running else ", stopped")
 
 
-def _print_promoted(result: State, servers: CanaryServers) -> None:
+def _print_promoted(result: State, servers: CanaryServers, file: Path) -> None:
     how = f" ({result.reason})" if result.reason else ""
     console.echo(f"promoted: {result.canary} has all the traffic{how}")
     _print_steps(result)
     console.echo(
         f"next: give {result.stable} the new version, then\n"
-        f"  trb canary finish --stable {servers.stable} --canary {servers.canary} --routes {servers.routes}\n"
-        f"or go back to it: trb canary abort --routes {servers.routes}"
+        f"  {servers.again('finish', file)}\n"
+        f"or go back to it: {servers.back()}"
     )
 
 
@@ -435,7 +471,7 @@ def _taken_back(result: State) -> TrbError:
     percent = result.history[-1]["percent"] if result.history else 0
     if percent:
         back = f"all traffic was back at the stable server {result.back_s:.1f} s after the step began"
-        if result.first_bad_s is not None:
+        if result.first_bad_s is not None and result.result != state.ABORTED:
             back += f", {result.first_bad_s:.1f} s after the first bad request was seen"
     else:
         back = "it got no traffic"
@@ -455,11 +491,15 @@ AFTER = "trb canary status shows every step; correct the new version, then start
 
 
 def _print_commanded(result: State | None, options: CommandOptions) -> None:
+    from triton_repo_builder.ship.canary.traefik import edited
+
     if options.as_json:
         document = {"result": "aborted"} if result is None else _as_json(result, running=False)
         console.echo(json.dumps(document, ensure_ascii=False))
     elif result is None or not result.weight:
         console.echo("all traffic is at the stable server")
+        if (kept := edited(options.routes)).exists():
+            console.note(f"the routes file was edited; the edit is kept as {kept}")
     else:
         console.echo(f"all traffic is at {result.canary}")
 

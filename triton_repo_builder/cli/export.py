@@ -215,11 +215,12 @@ def _target(name: str, about: str) -> click.Command:
     @click.argument("file", type=Place(), default=Path("deploy.toml"))
     @declared.options(options=TargetOptions)
     def run(file: Path, options: TargetOptions) -> int:
+        from triton_repo_builder.ship.canary import exported
         from triton_repo_builder.ship.targets import export
 
         output = options.output or Path("deploy") / name
         deployment = export.read(file, output)
-        rendered = export.render(name, deployment)
+        rendered = exported.keeping(export.render(name, deployment), output)
         if not options.check:
             export.preflight(name, deployment)
         return _written(rendered, replace(options, output=output))

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.support.cli import ARGV, kind, process
 from tests.support.serve_repository import until
 from tests.support.servers import free
 from triton_repo_builder.base.errors import Code
+from triton_repo_builder.base.files import write as replaced
 from triton_repo_builder.run import serve
 from triton_repo_builder.run.client import Body, HttpClient, NoAnswer
 from triton_repo_builder.ship.canary.state import StateFiles
@@ -225,6 +227,32 @@ def test_a_routes_file_that_is_not_there_yet(tmp_path: Path, stage: Stage) -> No
     assert (code, result["result"]) == (9, "taken back")
     written = routes.read(stage.file.read_text(), "")
     assert (written.stable, written.canary) == ((canaries.backend(stage.stable),), ())
+
+
+def test_a_stable_server_that_traefik_does_not_reach(tmp_path: Path, stage: Stage) -> None:
+    """Its health check sends everything to the canary, which must not pass for lack of a comparison."""
+    nowhere = routes.Backend(http="http://127.0.0.1:9", grpc="h2c://127.0.0.1:9")
+    shared = replace(routes.read(stage.exported, ""), stable=(nowhere,))
+    replaced(stage.file, routes.text(shared).encode())
+    until(lambda: stage.traefik.service("stable").get("serverStatus") == {nowhere.http: "DOWN"})
+    deploy = canaries.deploy(tmp_path, stage.canary_repository, requests=10, hold="1s", timeout="15s")
+    with canaries.load(stage.traefik):
+        done = process(tmp_path, *stage.arguments(deploy))
+    assert kind(done.stderr) == Code.UNREACHABLE, done.stderr
+    assert "Traefik reaches no stable server: http://127.0.0.1:9" in done.stderr
+    assert stage.traefik.weights() == {"stable": 80, "canary": 20}
+
+
+def test_golden_cases_are_no_texts_of_clients(tmp_path: Path, stage: Stage) -> None:
+    """The same version, of whose texts most are golden cases: clients send too few."""
+    deploy = canaries.deploy(tmp_path, stage.canary_repository, requests=60, hold="4s")
+    with canaries.load(stage.traefik, over_http=1, over_grpc=0):
+        code, result = start(tmp_path, stage, deploy=deploy)
+    assert (code, result["result"], result["reason"]) == (0, "promoted", "")
+    first = result["history"][1]
+    assert first["golden_requests"] > first["canary"]["requests"]
+    labels = next(rule for rule in first["rules"] if rule["rule"] == "labels")
+    assert labels["requests"] <= first["canary"]["requests"]
 
 
 def test_a_traefik_that_reads_another_file(tmp_path: Path, stage: Stage) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,9 @@ from triton_repo_builder.ship.canary import judge, sample, state
 from triton_repo_builder.ship.canary.engine import Look
 from triton_repo_builder.ship.canary.sample import Side, Traffic
 from triton_repo_builder.ship.canary.state import State, StateFiles
-from triton_repo_builder.ship.targets import canary_rules, export
+from triton_repo_builder.ship.canary.traefik import DEFAULT, Traefik
+from triton_repo_builder.ship.targets import canary_rules, export, routes
+from triton_repo_builder.ship.targets.routes import Backend, Routes
 from triton_repo_builder.ship.targets.spec import Rules
 from triton_repo_builder.ship.vcs import git
 
@@ -174,8 +177,119 @@ def test_bad_deploy_file_and_traefik(tmp_path: Path) -> None:
 
 def test_promoted_says_what_is_next(capsys: pytest.CaptureFixture[str]) -> None:
     servers = CanaryServers(stable="http://s:8000", canary="http://c:8000")
-    canary._print_promoted(ended(state.PROMOTED, weight=100), servers)
+    canary._print_promoted(ended(state.PROMOTED, weight=100), servers, Path("deploy.toml"))
     told = capsys.readouterr().out
     assert "promoted: http://c:8000 has all the traffic" in told
     assert "10 %  12 s: stable 200 requests, 0 failed, p99" in told
-    assert "trb canary finish --stable http://s:8000" in told
+    assert "--stable http://s:8000 --canary http://c:8000" in told
+    assert "--traefik" not in told
+
+
+def test_the_next_command_has_every_option(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """It is pasted into a shell, from the same folder."""
+    servers = CanaryServers(
+        stable="http://s:8000",
+        canary="http://c:8000",
+        traefik="http://t:8080",
+        canary_grpc="c:9001",
+        stable_metrics="http://s:9002/metrics",
+        routed_canary="http://bert-canary:8000",
+        gateway="http://g:9000",
+        routes=tmp_path / "the routes.yml",
+    )
+    canary._print_promoted(ended(state.PROMOTED, weight=100), servers, Path("staging.toml"))
+    told = capsys.readouterr().out
+    finish = next(line for line in told.splitlines() if "canary finish" in line)
+    assert shlex.split(finish) == [
+        *("trb", "canary", "finish", "staging.toml"),
+        *("--routes", str(servers.routes), "--stable", "http://s:8000", "--canary", "http://c:8000"),
+        *("--traefik", "http://t:8080", "--canary-grpc", "c:9001"),
+        *("--stable-metrics", "http://s:9002/metrics"),
+    ]
+    back = told.splitlines()[-1].removeprefix("or go back to it: ")
+    assert shlex.split(back)[2:] == ["abort", "--routes", str(servers.routes), "--traefik", "http://t:8080"]
+
+
+def test_finish_asks_the_traefik_of_the_start(tmp_path: Path) -> None:
+    file = tmp_path / "routes.yml"
+    StateFiles(routes=file).save(ended(state.PROMOTED, weight=100, traefik="http://127.0.0.1:9"))
+    servers = ("--stable", "http://127.0.0.1:9", "--canary", "http://127.0.0.1:19", "--routes", file)
+    done = call("canary", "finish", deploy(tmp_path), *servers)
+    assert kind(done.stderr) == Code.UNREACHABLE
+    assert done.stderr.startswith("error: http://127.0.0.1:9: Traefik")
+
+
+SERVED = Routes(stable=(Backend(http="http://s:8000"),), body_limit=1 << 20, grpc=False)
+HALF = replace(SERVED, canary=(Backend(http="http://c:8000"),), weight=50)
+
+
+@pytest.mark.parametrize("result", [state.RUNNING, state.PROMOTED])
+@pytest.mark.parametrize("content", [routes.text(HALF) + "# mine\n", "mine: {}\n", None])
+def test_going_back_works_whatever_the_file_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, result: str, content: str | None
+) -> None:
+    monkeypatch.setattr(Traefik, "follow", lambda self, target, new=False: None)
+    file = tmp_path / "routes.yml"
+    files = StateFiles(routes=file)
+    files.save(ended(result, weight=50, routes=routes.text(SERVED), history=()))
+    if content is not None:
+        file.write_text(content)
+        assert "edited" in call("canary", "status", "--routes", file).stderr or content == "mine: {}\n"
+    done = call("canary", "abort", "--routes", file)
+    assert done.returncode == 0, done.stderr
+    assert file.read_text() == routes.text(SERVED)
+    kept = tmp_path / "routes.yml.edited"
+    assert (kept.read_text() if kept.exists() else None) == content
+    assert (str(kept) in done.stderr) == (content is not None)
+    stored = files.load()
+    assert stored is not None
+    assert (stored.result, stored.weight) == (state.ABORTED, 0)
+    files.forget()
+    if content and content.startswith("#"):  # without a state the comment says enough
+        file.write_text(content)
+        assert call("canary", "abort", "--routes", file).returncode == 0
+        assert file.read_text() == routes.text(SERVED)
+
+
+def test_going_back_is_written_although_traefik_is_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Traefik, "_follow", lambda self, target: "no answer")
+    file = tmp_path / "routes.yml"
+    file.write_text(routes.text(HALF))
+    StateFiles(routes=file).save(ended(state.RUNNING, weight=50))
+    done = call("canary", "abort", "--routes", file)
+    assert kind(done.stderr) == Code.TIMED_OUT
+    assert "the file sends all traffic to the stable server now" in done.stderr
+    assert file.read_text() == routes.text(SERVED)
+
+
+def test_status_compares_with_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "routes.yml"
+    file.write_text(routes.text(SERVED))
+    StateFiles(routes=file).save(ended(state.PROMOTED, weight=100))
+    shown = call("canary", "status", "--routes", file)
+    assert f"{file} sends 0 % to the canary, not 100 %: it was changed since" in shown.stderr
+    assert (
+        "not 100 %" in json.loads(call("canary", "status", "--routes", file, "--json").stdout)["routes_file"]
+    )
+    file.write_text(routes.text(replace(HALF, weight=100)))
+    assert "it was changed" not in call("canary", "status", "--routes", file).stderr
+
+
+def test_status_says_which_rows_are_of_an_interrupted_step(tmp_path: Path) -> None:
+    file = tmp_path / "routes.yml"
+    files = StateFiles(routes=file)
+    latest = look(50, note="the canary is not ready").to_json()
+    files.save(replace(ended(state.RUNNING, history=(look(10).to_json(),)), weight=50, latest=latest))
+    shown = call("canary", "status", "--routes", file).stdout
+    assert "50 %, interrupted" in shown
+    assert "\n  the canary is not ready\n" in shown
+    with files.locked():
+        assert "50 %, now" in call("canary", "status", "--routes", file).stdout
+
+
+def test_an_abort_blames_no_request() -> None:
+    error = canary._taken_back(ended(state.ABORTED, back_s=1.0, first_bad_s=0.4))
+    assert "bad request" not in error.message
+    assert canary.TRAEFIK == DEFAULT

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -12,8 +13,9 @@ import pytest
 from tests.support import tuned_deployments as deployments
 from tests.support.cli import call, kind
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.ship.targets import TARGETS
+from triton_repo_builder.ship.targets import TARGETS, routes
 from triton_repo_builder.ship.targets.facts import Deployment
+from triton_repo_builder.ship.targets.routes import Backend, Routes
 from triton_repo_builder.ship.vcs import git
 
 TARGET = "compose"
@@ -126,3 +128,38 @@ def test_a_folder_with_other_files_is_left_alone(project: Path) -> None:
 def test_each_target_says_what_it_writes(target: str) -> None:
     shown = " ".join(call("export", target, "--help").stdout.split())
     assert TARGETS[target] in shown and "--check" in shown
+
+
+ROUTES = Routes(stable=(Backend(http="http://s:8000"),), body_limit=1 << 20, grpc=False)
+
+
+def test_a_canary_is_no_edit(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """trb canary changes weights in a file of the export; --force must not send them to the old version."""
+    limit = [1 << 20]
+    module = sys.modules[f"triton_repo_builder.ship.targets.{TARGET}"]
+
+    def with_routes(deployment: Deployment) -> dict[str, str]:
+        shared = replace(ROUTES, body_limit=limit[0])
+        return {**render(deployment), "traefik/routes.yml": routes.text(shared)}
+
+    monkeypatch.setattr(module, "render", with_routes)
+    assert call("export", TARGET, cwd=project).returncode == 0
+    file = project / "deploy" / TARGET / "traefik" / "routes.yml"
+    for weight in (0, 10, 100):
+        split = routes.text(replace(ROUTES, canary=(Backend(http="http://c:8000"),), weight=weight))
+        file.write_text(split)
+        assert call("export", TARGET, "--check", cwd=project).returncode == 0
+        for more in ((), ("--force",)):
+            done = call("export", TARGET, *more, cwd=project)
+            assert (done.returncode, file.read_text()) == (0, split), done.stderr
+        limit[0] = 2 << 20
+        for more in ((), ("--force",), ("--check",)):
+            done = call("export", TARGET, *more, cwd=project)
+            assert kind(done.stderr) == Code.REPOSITORY_BUSY
+            assert f"a canary has {weight} % of the traffic" in done.stderr
+            assert file.read_text() == split
+        limit[0] = 1 << 20
+    file.write_text(split + "# mine\n")
+    assert kind(call("export", TARGET, cwd=project).stderr) == Code.EDITED_FILE
+    assert call("export", TARGET, "--force", cwd=project).returncode == 0
+    assert file.read_text() == routes.text(ROUTES)

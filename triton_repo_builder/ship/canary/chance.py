@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 BEYOND = 0.0002
 """Probability below which a count is not taken for chance: it is looked at every second."""
@@ -48,6 +49,27 @@ def hypergeometric(hits: int, trials: int, other_hits: int, other_trials: int) -
         if number > mean and term < _LEAST * total:
             break
     return min(1.0, total)
+
+
+def homogeneity(first: Mapping[str, float], second: Mapping[str, float]) -> float:
+    """Probability that two counts of one distribution differ at least so much; 1 without counts.
+
+    Pearson's chi-squared test, https://en.wikipedia.org/wiki/Pearson%27s_chi-squared_test, with the tail of
+    Wilson and Hilferty: https://en.wikipedia.org/wiki/Chi-squared_distribution.
+    """
+    totals = [sum(counts.values()) for counts in (first, second)]
+    names = {name for counts in (first, second) for name, count in counts.items() if count}
+    if not all(totals) or len(names) < 2:
+        return 1.0
+    statistic = 0.0
+    for name in names:
+        count = first.get(name, 0.0) + second.get(name, 0.0)
+        for counts, total in zip((first, second), totals, strict=True):
+            expected = count * total / sum(totals)
+            statistic += (counts.get(name, 0.0) - expected) ** 2 / expected
+    spread = 2 / (9 * (len(names) - 1))
+    score = ((statistic / (len(names) - 1)) ** (1 / 3) - (1 - spread)) / math.sqrt(spread)
+    return 0.5 * math.erfc(score / math.sqrt(2))
 
 
 def _choose(whole: int, part: int) -> float:

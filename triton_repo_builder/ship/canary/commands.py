@@ -19,6 +19,7 @@ from triton_repo_builder.ship.targets.facts import Deployment
 from triton_repo_builder.ship.targets.routes import Backend, Routes
 from triton_repo_builder.ship.targets.spec import ALL
 
+ABORTED_AFTER = "trb canary abort after the promotion"
 PATIENCE = 60.0
 """Seconds that another process may take to do what it was asked."""
 TICK = 0.2
@@ -33,6 +34,7 @@ class Places:
     routed_canary: Backend
     """The servers as Traefik reaches them."""
     traefik: str
+    """Empty for ``finish``: as at the start."""
     file: Path
     """The routes file."""
 
@@ -109,6 +111,7 @@ def _begin(files: StateFiles, proxy: Traefik, deployment: Deployment, places: Pl
             else "send all traffic to the stable server first: trb canary abort",
         )
     proxy.write(base)
+    fresh = replace(fresh, routes=routes.text(base))
     files.save(fresh)
     return fresh, base
 
@@ -120,6 +123,17 @@ def status(file: Path) -> tuple[State, bool]:
     if current is None:
         raise _none(files)
     return current, files.running()
+
+
+def moved(file: Path, current: State) -> str:
+    """How the routes file is not as the canary left it; empty if it is."""
+    try:
+        weight = traefik.read(file).weight
+    except TrbError as error:
+        return f"{file} {error.message}"
+    if weight == current.weight:
+        return ""
+    return f"{file} sends {weight} % to the canary, not {current.weight} %: it was changed since"
 
 
 def promote(file: Path, proxy_url: str | None) -> State:
@@ -137,13 +151,49 @@ def abort(file: Path, proxy_url: str | None) -> State | None:
     if stored is not None and stored.result == state.RUNNING:
         return _command(file, proxy_url, state.ABORT)
     with _alone(files):
-        current = traefik.read(file)
-        if not current.canary and stored is None:
+        target, untouched = _stable_only(file, stored)
+        if stored is None and untouched:
             raise _none(files)
-        url = proxy_url or (stored.traefik if stored else "")
-        _write(file, url, split(current, 0))
-        files.forget()
-    return replace(stored, weight=0, result=state.ABORTED, reason="trb canary abort") if stored else None
+        proxy = Traefik(proxy_url or (stored.traefik if stored else traefik.DEFAULT), file)
+        proxy.put(target)
+        if stored is None:
+            files.forget()
+        elif stored.result == state.PROMOTED:
+            stored = replace(stored, weight=0, result=state.ABORTED, reason=ABORTED_AFTER)
+            files.save(stored)
+        _confirm(proxy, target)
+    return stored
+
+
+def _stable_only(file: Path, stored: State | None) -> tuple[Routes, bool]:
+    """The routes with all traffic at the stable server, and whether the file has them already.
+
+    An edited file says them in its comment, a lost one in the state: going back must always work.
+    Raises ``TrbError`` if neither is there.
+    """
+    try:
+        current = traefik.read(file)
+        return split(current, 0), not current.canary
+    except TrbError as error:
+        problem = error
+    try:
+        text = stored.routes if stored else ""
+        return split(routes.stated(text, "") if text else traefik.stated(file), 0), False
+    except TrbError:
+        raise problem from None
+
+
+def _confirm(proxy: Traefik, target: Routes) -> None:
+    """Raise ``TrbError`` TIMED_OUT if the file is written, and Traefik does not follow."""
+    try:
+        proxy.follow(target)
+    except TrbError as error:
+        raise TrbError(
+            error.code,
+            f"the file sends all traffic to the stable server now, but {error.message}",
+            where=error.where,
+            remedy="name Traefik's API with --traefik; does it read this file, and what does its log say?",
+        ) from None
 
 
 def _command(file: Path, proxy_url: str | None, command: str) -> State:
@@ -155,8 +205,16 @@ def _command(file: Path, proxy_url: str | None, command: str) -> State:
     with files.locked() as alone:
         if alone:
             weight, result = (ALL, state.PROMOTED) if command == state.PROMOTE else (0, state.ABORTED)
+            if not weight:
+                target, _ = _stable_only(file, current)
+                proxy = Traefik(proxy_url or current.traefik, file)
+                proxy.put(target)
+                current = replace(current, weight=0, result=result, reason=f"trb canary {command}")
+                files.save(current)
+                _confirm(proxy, target)
+                return current
             stored = traefik.read(file)
-            if weight and not stored.canary:
+            if not stored.canary:
                 raise TrbError(
                     Code.USAGE,
                     "has no canary yet: no step has begun",
@@ -192,7 +250,7 @@ def finish(deployment: Deployment, places: Places) -> None:
         current = files.load()
         if current is None or current.result != state.PROMOTED:
             raise _none(files, current)
-        proxy = Traefik(places.traefik, places.file)
+        proxy = Traefik(places.traefik or current.traefik, places.file)
         proxy.check()
         endpoints = preflight.check(places.servers, deployment)
         cases = golden.of(

@@ -5,6 +5,7 @@ Everything outside (Traefik, servers, time) is behind ``World``, so that the ord
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -12,6 +13,7 @@ from typing import Any, Protocol
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.run.client import RequestFailed
 from triton_repo_builder.ship.canary import judge, state
+from triton_repo_builder.ship.canary.again import APART, Again
 from triton_repo_builder.ship.canary.golden import GoldenResults
 from triton_repo_builder.ship.canary.judge import Verdict
 from triton_repo_builder.ship.canary.sample import Reading, Side, Traffic
@@ -30,6 +32,10 @@ ALMOST_NONE = 20
 the canary's under all of it."""
 BATCH = 50
 """Golden cases between two readings at most."""
+SETTLED = 3.0
+"""Seconds after which a server's metrics have everything: models deliver their counts once a second."""
+UNREACHED = 10
+"""Requests from which on a stable server that Traefik does not reach is believed."""
 
 
 class World(Protocol):
@@ -55,6 +61,9 @@ class World(Protocol):
 
     def ready(self, side: str) -> bool:
         """Whether a side's server may get traffic."""
+
+    def unreached(self) -> str:
+        """The stable servers, if none of them passes Traefik's own health check; else empty."""
 
     def compare(self) -> GoldenResults:
         """Every golden case once, to both servers."""
@@ -93,6 +102,7 @@ class Look:
         return {
             "percent": self.percent,
             "seconds": round(self.seconds, 3),
+            "note": self.note,
             "golden_requests": self.golden.requests,
             **{
                 name: {
@@ -123,6 +133,29 @@ class Look:
 Tell = Callable[[Look], None]
 
 
+@dataclass
+class _Window:
+    """The readings of a step between which only clients' texts are counted."""
+
+    since: Reading | None = None
+    until: Reading | None = None
+    closed: bool = False
+
+    @property
+    def full(self) -> bool:
+        """Whether it has an end as well."""
+        return self.until is not self.since
+
+    def see(self, reading: Reading) -> None:
+        """The latest reading. The first one begins the window."""
+        if not self.closed:
+            self.since, self.until = self.since or reading, reading
+
+    def close(self) -> None:
+        """Golden cases follow, so that the window ends with the latest reading."""
+        self.closed = True
+
+
 class Engine:
     """Runs one canary to its end."""
 
@@ -133,6 +166,9 @@ class Engine:
         self._cached = cached
         self._first_bad: float | None = None
         self._began = 0.0
+        self._again = Again(judge.quantiles_of(cached))
+        self._golden_at = -math.inf
+        """When the latest golden case was answered."""
 
     def run(self, current: State) -> State:
         """Go on from a state until the canary is promoted, taken back or aborted. Raises ``TrbError``."""
@@ -143,6 +179,8 @@ class Engine:
             if broken := self._broken(look):
                 return self._back(current, look, state.BACK, broken)
             current = replace(current, history=(*current.history, look.to_json()))
+        else:
+            self._golden_at = self._world.now()  # the process before may have sent some
         for number in range(max(0, current.step), len(steps)):
             current = self._step(current, number)
             if current.result != state.RUNNING:
@@ -151,13 +189,19 @@ class Engine:
 
     def _begin(self) -> None:
         self._began, self._first_bad = self._world.now(), None
+        self._again = Again(judge.quantiles_of(self._cached))
 
     def _before_traffic(self) -> Look:
         """Golden cases alone: what they show costs no user anything."""
-        warm = self._world.compare()  # a first request may compile or allocate
-        golden = self._world.compare()
+        warm = self._compare()  # a first request may compile or allocate
+        golden = self._compare()
         golden = replace(golden, answers=warm.answers.plus(golden.answers))
-        verdicts = self._verdicts(Traffic(stable=Side(), canary=Side()), golden, whole=True, final=True)
+        nothing = Traffic(stable=Side(), canary=Side())
+        verdicts = self._verdicts(nothing, golden, whole=True, final=True)
+        if self._again.pending:
+            self._world.wait(APART)
+            golden = golden.plus(self._compare())
+            verdicts = self._verdicts(nothing, golden, whole=True, final=True)
         look = Look(
             percent=0,
             step=0,
@@ -172,12 +216,12 @@ class Engine:
     def _step(self, current: State, number: int) -> State:
         """One step: the state after it, still running if the next one follows."""
         world, spec, percent = self._world, self._spec, self._spec.steps[number]
-        current = replace(current, step=number, weight=percent, step_began=world.clock())
+        current = replace(current, step=number, weight=percent, step_began=world.clock(), latest=None)
         world.save(current)
         world.split(percent)
         self._begin()
         before, golden, whole = self._read_patiently(), GoldenResults(), False
-        seen = self._began
+        seen, window = self._began, _Window()
         look = Look(percent=percent, step=number, steps=len(spec.steps), seconds=0.0)
         while True:
             world.wait(TICK)
@@ -189,27 +233,41 @@ class Engine:
             except RequestFailed as error:
                 look = replace(look, seconds=seconds, note=f"metrics do not answer: {error.message}")
                 self._tell(look)
+                world.save(replace(current, latest=look.to_json()))
                 if world.now() - seen < BLIND or not world.ready(STABLE):
                     continue
                 silent = f"no metrics for {BLIND:g} s: {error.message}"
                 dead = f"the canary does not answer for {BLIND:g} s"
                 return self._back(current, look, state.BACK, silent if world.ready(CANARY) else dead)
-            if world.ready(CANARY):
+            alive = world.ready(CANARY)
+            if alive:
                 seen, note = world.now(), ""
             else:
                 note = "the canary is not ready"
-            traffic = world.traffic(before, after, golden)
+            if world.now() - self._golden_at >= SETTLED:
+                window.see(after)
+            traffic = self._live(world.traffic(before, after, golden), window, golden)
+            unreached = _unreached(traffic.stable, world.unreached()) if percent < ALL else ""
+            note = note or unreached
             if percent == ALL:
                 traffic = replace(traffic, stable=self._baseline(current))
             late = seconds >= spec.timeout
             enough = traffic.canary.sample.requests + golden.requests >= spec.requests
-            if seconds >= spec.hold and not enough and not late and not note:
+            held = seconds >= spec.hold and (window.full or late)
+            if judge.GOLDEN in self._again.pending and alive:
+                window.close()
+                golden = golden.plus(world.ask(BATCH, TICK))
+                self._golden_at = world.now()
+            if held and not enough and not late and not note:
                 missing = spec.requests - traffic.canary.sample.requests - golden.requests
+                window.close()
                 golden = golden.plus(world.ask(min(BATCH, missing), TICK))
+                self._golden_at = world.now()
                 note = "too little traffic: golden cases make up for it"
                 enough = traffic.canary.sample.requests + golden.requests >= spec.requests
-            final = late or (enough and seconds >= spec.hold)
-            if final and not whole and world.ready(CANARY):
+            final = late or (enough and held)
+            if final and not whole and alive:
+                window.close()
                 golden, whole = self._compare_whole(golden), True
             look = replace(
                 look,
@@ -225,15 +283,21 @@ class Engine:
             broken = self._broken(look)
             if not broken and world.now() - seen >= BLIND:
                 broken = f"the canary is not ready for {BLIND:g} s"
-            if not broken and late and not enough:
+            if not broken and late and self._again.pending:
+                broken = f"slower than the stable version at the end of {spec.timeout:g} s"
+            if not broken and late and not alive:
+                broken = f"the canary is not ready after {spec.timeout:g} s"
+            if not broken and late and not enough and not unreached:
                 broken = self._too_few(look)
             usable = world.ready(STABLE)
             if broken and usable:
                 return self._back(current, look, state.BACK, broken)
-            if not broken and enough and seconds >= spec.hold and (usable or percent == ALL):
+            # A canary that is down at this moment, or was not compared as a whole, has not passed.
+            passed = not broken and enough and held and alive and whole and not self._again.pending
+            if passed and not unreached and (usable or percent == ALL):
                 break
             if late:
-                raise _stable_gone(broken)
+                raise _stable_gone(broken, unreached)
             if not usable:
                 self._tell(replace(look, note=f"the stable server is not ready, so nothing moves; {broken}"))
         baseline = current.baseline or (traffic.stable if percent < ALL else None)
@@ -249,9 +313,33 @@ class Engine:
             return baseline
         return replace(baseline, sample=replace(baseline.sample, buckets={}))
 
+    def _compare(self) -> GoldenResults:
+        results = self._world.compare()
+        self._golden_at = self._world.now()
+        return results
+
+    def _live(self, traffic: Traffic, window: _Window, golden: GoldenResults) -> Traffic:
+        """The traffic with the distributions of clients' texts only.
+
+        The servers count golden cases among the texts: few among those of the stable server, most of the
+        canary's if it has little traffic. So what is counted while they are sent is left out, for both sides.
+        """
+        if not window.since or not window.until:
+            return Traffic(
+                stable=Side(sample=traffic.stable.sample),
+                canary=Side(sample=traffic.canary.sample),
+                shadow=traffic.shadow,
+            )
+        live = self._world.traffic(window.since, window.until, golden)
+        return replace(
+            traffic,
+            stable=replace(live.stable, sample=traffic.stable.sample),
+            canary=replace(live.canary, sample=traffic.canary.sample),
+        )
+
     def _compare_whole(self, golden: GoldenResults) -> GoldenResults:
         """One comparison of all golden cases ends each step: answers may depend on the load."""
-        results = self._world.compare()
+        results = self._compare()
         # Their times are those of single requests beside the traffic, and count among the golden ones only if
         # such were needed anyway; their answers and failures count in any case.
         if golden.requests:
@@ -272,16 +360,19 @@ class Engine:
     def _verdicts(
         self, traffic: Traffic, golden: GoldenResults, *, final: bool, whole: bool
     ) -> tuple[Verdict, ...]:
-        return judge.all_rules(
+        live = (traffic.stable, traffic.canary)
+        direct = (Side(sample=golden.stable), Side(sample=golden.canary))
+        verdicts = judge.all_rules(
             self._rules,
-            traffic=(traffic.stable, traffic.canary),
-            golden=(Side(sample=golden.stable), Side(sample=golden.canary)),
+            traffic=live,
+            golden=direct,
             compared=golden.answers,
             shadow=traffic.shadow,
             final=final,
             whole=whole,
             cached=self._cached,
         )
+        return self._again.confirmed(verdicts, {judge.TRAFFIC: live, judge.GOLDEN: direct}, self._world.now())
 
     def _broken(self, look: Look) -> str:
         """Which rule is broken, with both numbers; empty if none is."""
@@ -351,9 +442,27 @@ class Engine:
         return current
 
 
-def _stable_gone(broken: str) -> TrbError:
+def _unreached(stable: Side, down: str) -> str:
+    """Words for a stable side that Traefik holds for down, or most of whose requests it answers itself.
+
+    Empty otherwise. While its health check fails, the canary gets all requests: there is nothing to compare
+    with.
+    """
+    sample = stable.sample
+    if down:
+        return f"Traefik reaches no stable server: {down} fails its health check, so nothing moves"
+    if sample.requests < UNREACHED or 2 * sample.unserved <= sample.requests:
+        return ""
+    return (
+        f"Traefik reaches no stable server: {sample.unserved:,} of {sample.requests:,} requests got 502, 503 "
+        "or 504, so nothing moves"
+    )
+
+
+def _stable_gone(broken: str, unreached: str = "") -> TrbError:
+    why = unreached or "the stable server is not ready, so the weights stay as they are"
     return TrbError(
         Code.UNREACHABLE,
-        "the stable server is not ready, so the weights stay as they are" + (f"; {broken}" if broken else ""),
+        why + (f"; {broken}" if broken else ""),
         remedy="bring it back, then run the same command again: it goes on with this step",
     )

@@ -111,9 +111,22 @@ def labels(rule: Rule, source: str, stable: Side, canary: Side) -> Verdict:
         _index(key, stable.counts[key], canary.counts[key], stable.texts[key], canary.texts[key], rule.limit)
         for key in stable.counts.keys() & canary.counts.keys()
     ]
+    # Many rare values have a large index by chance: the index says how much, the test whether at all.
+    other = {
+        (each.model, each.metric)
+        for each in indices
+        if each.verdict == drift.DRIFTED_WORD
+        and chance.homogeneity(*(side.counts[each.model, each.metric] for side in (stable, canary)))
+        < chance.BEYOND
+    }
     compared = sorted(
         (each for each in indices if each.psi is not None),
-        key=lambda each: (each.verdict == drift.DRIFTED_WORD, each.verdict != drift.FEW_TEXTS, each.psi or 0),
+        key=lambda each: (
+            (each.model, each.metric) in other,
+            each.verdict == drift.DRIFTED_WORD,
+            each.verdict != drift.FEW_TEXTS,
+            each.psi or 0,
+        ),
     )
     if not compared:
         detail = (
@@ -125,7 +138,7 @@ def labels(rule: Rule, source: str, stable: Side, canary: Side) -> Verdict:
     return Verdict(
         rule=rule,
         source=source,
-        state=BROKEN if worst.verdict == drift.DRIFTED_WORD else UNSURE if few else OK,
+        state=_state(worst.verdict == drift.DRIFTED_WORD, bool(other)) if not few else UNSURE,
         value=worst.psi,
         requests=worst.texts,
         detail=f"{worst.metric.replace('_', ' ')} of {worst.model}" + (", too few texts" if few else ""),
@@ -192,12 +205,17 @@ def all_rules(
     ``final``: the step ends. ``whole``: every golden case was compared at least once. ``cached``: the servers
     have response caches, of which the stable one's is fuller, so that medians say nothing.
     """
-    quantiles = (QUANTILE,) if cached else (QUANTILE, MEDIAN)
+    quantiles = quantiles_of(cached)
     return tuple(
         verdict
         for rule in rules
         for verdict in _of_rule(rule, traffic, golden, compared, shadow, quantiles, final=final, whole=whole)
     )
+
+
+def quantiles_of(cached: bool) -> tuple[float, ...]:
+    """Quantiles of the latency that are judged; ``cached``: the servers have response caches."""
+    return (QUANTILE,) if cached else (QUANTILE, MEDIAN)
 
 
 def _of_rule(

@@ -36,6 +36,8 @@ class Sample:
 
     requests: int = 0
     failures: int = 0
+    unserved: int = 0
+    """Failures that Traefik gave without a server."""
     buckets: Mapping[str, float] = field(default_factory=dict)
     """Answered requests by the upper bound of their seconds, cumulative."""
 
@@ -75,12 +77,29 @@ class Sample:
         return Sample(
             requests=self.requests + other.requests,
             failures=self.failures + other.failures,
+            unserved=self.unserved + other.unserved,
             buckets={key: self.buckets.get(key, 0.0) + other.buckets.get(key, 0.0) for key in keys},
+        )
+
+    def minus(self, before: Sample) -> Sample:
+        """The requests since an earlier look."""
+        return Sample(
+            requests=max(0, self.requests - before.requests),
+            failures=max(0, self.failures - before.failures),
+            unserved=max(0, self.unserved - before.unserved),
+            buckets={
+                key: max(0.0, count - before.buckets.get(key, 0.0)) for key, count in self.buckets.items()
+            },
         )
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for the state."""
-        return {"requests": self.requests, "failures": self.failures, "buckets": dict(self.buckets)}
+        return {
+            "requests": self.requests,
+            "failures": self.failures,
+            "unserved": self.unserved,
+            "buckets": dict(self.buckets),
+        }
 
 
 def of(seconds: Iterable[float], failures: int) -> Sample:
@@ -121,6 +140,7 @@ def side_of_json(document: Any) -> Side:
         sample=Sample(
             requests=int(sample["requests"]),
             failures=int(sample["failures"]),
+            unserved=int(sample["unserved"]),
             buckets={str(key): float(value) for key, value in sample["buckets"].items()},
         ),
         counts={
@@ -215,7 +235,7 @@ def _sample(
     # A failure over gRPC may be counted as unknown, too; the server counts most failures of both protocols.
     counted = max(0.0, _failures(before.page(side), after.page(side), endpoints) - direct_failures)
     failures = min(round(requests), round(max(refused, counted) + unserved))
-    return Sample(requests=round(requests), failures=failures, buckets=buckets)
+    return Sample(requests=round(requests), failures=failures, unserved=round(unserved), buckets=buckets)
 
 
 def _grown(before: Page, after: Page, label: str, name: str, service: str, **labels: str) -> dict[str, float]:

@@ -33,6 +33,8 @@ class State:
     canary: str
     """HTTP addresses as trb reaches the servers."""
     traefik: str
+    routes: str = ""
+    """The routes file with all traffic at the stable server: going back needs no other."""
     steps: tuple[int, ...]
     step: int = -1
     """Index of the step; -1 while golden cases are compared before any traffic."""

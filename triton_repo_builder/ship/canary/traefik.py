@@ -24,6 +24,8 @@ RELOAD = 20.0
 """Seconds that Traefik may take to read the file: it gathers changes for two."""
 TICK = 0.1
 """Seconds between two looks at the API."""
+DEFAULT = "http://127.0.0.1:8080"
+"""Traefik's own address of its API and metrics."""
 LARGEST = 1 << 20
 """Bytes of a routes file."""
 
@@ -78,23 +80,50 @@ class Traefik:
     def write(self, target: Routes) -> None:
         """Replace the file, and wait until Traefik follows it.
 
-        Raises ``TrbError``: TIMED_OUT, and then the file is as it was before.
+        Raises ``TrbError``: TIMED_OUT, and then the file is as it was before, unless ``target`` sends
+        everything to the stable server: going back is tried in any case.
         """
+        before = self.put(target)
+        try:
+            self.follow(target, new=before is None)
+        except TrbError:
+            if before is not None and target.weight:
+                files.write(self.file, before)
+            raise
+
+    def put(self, target: Routes) -> bytes | None:
+        """Replace the file; what it was before, None if there was none. An edited one is kept beside it."""
         before = self.file.read_bytes() if self.file.exists() else None
         content = routes.text(target).encode()
-        if content != before:
-            files.write(self.file, content)
+        if content == before:
+            return before
+        if before is not None:
+            try:
+                routes.read(before.decode("utf-8", "replace"), "")
+            except TrbError:
+                files.write(edited(self.file), before)
+        files.write(self.file, content)
+        return before
+
+    def follow(self, target: Routes, *, new: bool = False) -> None:
+        """Wait until Traefik has these weights. Raises ``TrbError`` TIMED_OUT."""
         problem = self._follow(target)
         if not problem:
             return
-        if before is not None and content != before:
-            files.write(self.file, before)
+        remedy = (
+            "does it read this file (providers.file.filename, with its folder mounted, not the file "
+            "alone), and what does its log say?"
+        )
+        if new:
+            remedy = (
+                "the file is new, and a Traefik that started without it does not read it: restart Traefik, "
+                "then run the same command again"
+            )
         raise TrbError(
             Code.TIMED_OUT,
             f"Traefik did not follow the file within {self._patience:g} s: {problem}",
             where=str(self.file),
-            remedy="does it read this file (providers.file.filename, with its folder mounted, not the file "
-            "alone), and what does its log say?",
+            remedy=remedy,
         )
 
     def _follow(self, target: Routes) -> str:
@@ -145,6 +174,12 @@ class Traefik:
         except DAMAGED:
             return {}, "not weighted"
 
+    def down(self, name: str) -> tuple[str, ...]:
+        """Servers of a service, none of which passes Traefik's health check; empty if one does, or none is
+        checked. Raises ``RequestFailed``."""
+        states = self._service(name).get("serverStatus") or {}
+        return tuple(states) if states and all(each == "DOWN" for each in states.values()) else ()
+
     def _urls(self, name: str) -> list[str]:
         service = self._service(name)
         try:
@@ -153,15 +188,28 @@ class Traefik:
             return []
 
 
+def edited(file: Path) -> Path:
+    """Where ``put`` keeps a file that somebody edited."""
+    return file.with_name(f"{file.name}.edited")
+
+
 def read(file: Path) -> Routes:
     """A routes file. Raises ``TrbError`` NOT_FOUND, OUTPUT_FOREIGN, EDITED_FILE."""
+    return routes.read(_content(file), str(file))
+
+
+def stated(file: Path) -> Routes:
+    """The routes that an edited file states. Raises ``TrbError`` NOT_FOUND, EDITED_FILE."""
+    return routes.stated(_content(file), str(file))
+
+
+def _content(file: Path) -> str:
     try:
-        content = files.read_text(file, limit=LARGEST)
-    except (OSError, ValueError) as error:
-        if isinstance(error, OSError):
-            raise files.unreadable(file, error) from None
-        content = ""
-    return routes.read(content, str(file))
+        return files.read_text(file, limit=LARGEST)
+    except OSError as error:
+        raise files.unreadable(file, error) from None
+    except ValueError:
+        return ""
 
 
 def _shown(weights: dict[str, int]) -> str:

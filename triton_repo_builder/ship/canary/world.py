@@ -6,7 +6,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from triton_repo_builder.run.client import HttpClient, NoAnswer, Urls, statistics
+from triton_repo_builder.base.text import some
+from triton_repo_builder.run.client import HttpClient, NoAnswer, RequestFailed, Urls, statistics
 from triton_repo_builder.run.observe import exposition
 from triton_repo_builder.run.observe.exposition import Page
 from triton_repo_builder.ship.canary import sample
@@ -79,6 +80,13 @@ class LiveWorld:
             return self._clients[side].send("GET", self._ready_path).status == 200
         except NoAnswer:
             return False
+
+    def unreached(self) -> str:
+        try:
+            down = self._traefik.down(STABLE) if self._routes.http else self._traefik.down(f"{STABLE}-grpc")
+        except RequestFailed:
+            return ""
+        return some(down) if down else ""
 
     def compare(self) -> GoldenResults:
         return self._golden.round()

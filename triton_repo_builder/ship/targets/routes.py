@@ -241,7 +241,7 @@ def read(content: str, where: str) -> Routes:
             remedy="name the routes.yml of trb export compose, or a file that is not there yet",
         )
     try:
-        routes = _routes(load_json(match[1]))
+        routes = stated(content, where)
         same = text(routes) == content
     except (*DAMAGED, TrbError, KeyError, TypeError, ValueError):
         same = False
@@ -250,9 +250,26 @@ def read(content: str, where: str) -> Routes:
             Code.EDITED_FILE,
             "was edited, or written by another version of trb",
             where=where,
-            remedy="write it anew (trb export compose --force), and change deploy.toml instead",
+            remedy="trb canary abort writes it anew with all traffic to the stable server, and keeps your "
+            "edit beside it; change deploy.toml instead",
         )
     return routes
+
+
+def stated(content: str, where: str) -> Routes:
+    """The routes that a file's comment states, whatever was edited below. Raises ``TrbError`` EDITED_FILE."""
+    match = _DOCUMENT.search(content)
+    try:
+        if match is None:
+            raise ValueError
+        return _routes(load_json(match[1]))
+    except (*DAMAGED, KeyError, TypeError, ValueError):
+        raise TrbError(
+            Code.EDITED_FILE,
+            "does not state its routes",
+            where=where,
+            remedy="write it anew (trb export compose --force)",
+        ) from None
 
 
 def _routes(document: Any) -> Routes:

@@ -41,3 +41,19 @@ def test_ends() -> None:
     assert chance.binomial(11, 10, 0.5) == 0.0
     assert chance.hypergeometric(0, 5, 0, 0) == 1.0
     assert chance.hypergeometric(12, 1_000_000, 10, 1_000_000) > chance.BEYOND
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "probability"),
+    [
+        ({"a": 10, "b": 20}, {"a": 20, "b": 10}, 0.0098),  # chi-squared 6.667, 1 degree of freedom
+        ({"a": 30, "b": 20, "c": 10}, {"a": 20, "b": 20, "c": 20}, 0.0695),  # 5.333, 2
+        ({"a": 10, "b": 20}, {"a": 100, "b": 200}, 0.95),  # exactly 1
+        ({"a": 50}, {"a": 10}, 1.0),
+        ({"a": 50}, {}, 1.0),
+    ],
+)
+def test_homogeneity(first: dict[str, float], second: dict[str, float], probability: float) -> None:
+    # Wilson and Hilferty's is an approximation.
+    assert chance.homogeneity(first, second) == pytest.approx(probability, abs=0.003)
+    assert chance.homogeneity({"a": 30, "b": 30}, {"a": 30}) < chance.BEYOND

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -9,6 +10,8 @@ import pytest
 
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.run.client import NoAnswer
+from triton_repo_builder.run.observe import exposition
+from triton_repo_builder.run.observe.exposition import Page
 from triton_repo_builder.ship.canary import sample, state
 from triton_repo_builder.ship.canary.engine import BLIND, Engine, Look
 from triton_repo_builder.ship.canary.golden import GoldenResults
@@ -46,7 +49,19 @@ class Scripted:
     weights: list[int] = field(default_factory=list)
     saved: list[State] = field(default_factory=list)
     asked_for: int = 0
+    labelled: bool = False
+    """Whether the servers count labels: golden cases are all "rare", clients' texts half "a", half "b"."""
+    other_labels: bool = False
+    """Whether the canary answers "a" to every client."""
+    busy: Callable[[float], bool] = lambda now: False
+    """When golden cases take the canary three times as long."""
+    hidden: bool = False
+    """Whether Traefik's health check fails for the stable server."""
+    unserved: float = 0.0
+    """Share of the stable side's requests that Traefik answers with 502."""
     _split_at: float = 0.0
+    _counted: list[tuple[float, str, str, float]] = field(default_factory=list)
+    """When a server's metrics have a count, its side, label and number."""
 
     def now(self) -> float:
         return self.time
@@ -56,6 +71,24 @@ class Scripted:
 
     def wait(self, seconds: float) -> None:
         self.time += seconds
+        for side, share in (("stable", 1 - self.weight / 100), ("canary", self.weight / 100)):
+            number = self.rate * seconds * share
+            only = side == "canary" and self.other_labels
+            self._count(side, {"a": number} if only else {"a": number / 2, "b": number / 2})
+
+    def _count(self, side: str, labels: dict[str, float]) -> None:
+        """A second later, as models deliver their counts."""
+        self._counted += [(self.time + 1.0, side, label, number) for label, number in labels.items()]
+
+    def _page(self, side: str) -> Page:
+        if not self.labelled:
+            return Page()
+        counts: dict[str, float] = defaultdict(float)
+        for due, of, label, number in self._counted:
+            if of == side and due <= self.time:
+                counts[label] += number
+        lines = [f'trb_answers_total{{model="bert",label="{name}"}} {each}' for name, each in counts.items()]
+        return Page(exposition.read("\n".join(lines)))
 
     def split(self, weight: int) -> None:
         if self.refuses:
@@ -67,14 +100,18 @@ class Scripted:
     def read(self) -> Reading:
         if self.blind(self.time):
             raise NoAnswer("no answer: gone")
-        return Reading()
+        return Reading(stable=self._page("stable"), canary=self._page("canary"))
 
     def traffic(self, before: Reading, after: Reading, own: GoldenResults) -> Traffic:
         seen = self.rate * (self.time - self._split_at)
         share = self.weight / 100
+        counted = sample.between(before, after, endpoints={})
+        stable = self._side(round(seen * (1 - share)), self.unserved, 1.0)
+        stable = replace(stable, sample=replace(stable.sample, unserved=stable.sample.failures))
+        canary = self._side(round(seen * share), self.failing, self.slower)
         return Traffic(
-            stable=self._side(round(seen * (1 - share)), 0.0, 1.0),
-            canary=self._side(round(seen * share), self.failing, self.slower),
+            stable=replace(counted.stable, sample=stable.sample),
+            canary=replace(counted.canary, sample=canary.sample),
         )
 
     def _side(self, requests: int, failing: float, slower: float) -> Side:
@@ -84,19 +121,24 @@ class Scripted:
     def ready(self, side: str) -> bool:
         return not self.down(side, self.time)
 
+    def unreached(self) -> str:
+        return "http://s" if self.hidden else ""
+
     def compare(self) -> GoldenResults:
         return self._golden(CASES if self.golden else 0)
 
     def ask(self, most: int, seconds: float) -> GoldenResults:
-        self.time += seconds
+        self.wait(seconds)
         number = most if self.golden else 0
         self.asked_for += number
         return self._golden(number)
 
     def _golden(self, number: int) -> GoldenResults:
+        for side in ("stable", "canary"):
+            self._count(side, {"rare": number})
         return GoldenResults(
             stable=sample.of([0.02] * number, 0),
-            canary=sample.of([0.02 * self.slower] * number, 0),
+            canary=sample.of([0.02 * self.slower * (3.0 if self.busy(self.time) else 1.0)] * number, 0),
             answers=Answers(compared=number, different=number if self.other else 0, example="case c"),
             requests=number,
         )
@@ -196,6 +238,79 @@ def test_a_bad_version_without_traffic_does_not_pass() -> None:
     world.down = worse
     result, _ = run(world, current=changed)
     assert (result.result, "rule answers (golden cases)" in result.reason) == (state.BACK, True)
+
+
+@pytest.mark.parametrize("rate", [0.5, 2.0, 8.0, 20.0, 60.0, 200.0])
+@pytest.mark.parametrize("hold", [2.0, 5.0, 30.0])
+def test_golden_cases_are_not_compared_with_clients_texts(rate: float, hold: float) -> None:
+    """The servers count both; of the canary's texts most are golden cases if it has little traffic."""
+    world = Scripted(rate=rate, labelled=True)
+    result, _ = run(world, replace(SPEC, hold=hold, requests=200, timeout=1000.0))
+    assert (result.result, result.reason) == (state.PROMOTED, "")
+    assert bool(world.asked_for) == (rate * 0.1 * max(hold, 4) < 200)
+    labels = [rule for step in result.history[1:] for rule in step["rules"] if rule["rule"] == "labels"]
+    # None but those of clients.
+    assert all(
+        rule["requests"] <= rate * (step["seconds"] + 1)
+        for step, rule in zip(result.history[1:], labels, strict=True)
+    )
+    assert rate < 20 or any(rule["value"] is not None for rule in labels)
+
+
+@pytest.mark.parametrize("rate", [20.0, 60.0, 200.0])
+def test_other_labels_are_seen_although_golden_cases_fill_up(rate: float) -> None:
+    world = Scripted(rate=rate, labelled=True, other_labels=True)
+    result, _ = run(world, replace(SPEC, hold=10.0, requests=400, timeout=1000.0))
+    assert result.result == state.BACK
+    assert "rule labels: answers of bert" in result.reason
+    assert world.asked_for or rate > 20.0
+
+
+def test_a_stable_server_that_traefik_does_not_reach_is_no_measure() -> None:
+    with pytest.raises(TrbError, match="http://s fails its health check"):
+        run(Scripted(hidden=True))
+    world = Scripted(unserved=1.0)
+    looks: list[Look] = []
+    engine = Engine(SPEC, canary_rules.of(Rules()), world, looks.append)
+    with pytest.raises(TrbError, match="Traefik reaches no stable server") as caught:
+        engine.run(fresh())
+    assert caught.value.code == Code.UNREACHABLE
+    assert world.weights == [10]
+    assert any("Traefik reaches no stable server" in look.note for look in looks)
+    assert run(Scripted(unserved=0.4))[0].result == state.PROMOTED
+
+
+@pytest.mark.parametrize("step", [0, 1, 2])
+def test_no_step_ends_while_the_canary_is_down(step: int) -> None:
+    """It is down for some seconds around the end of the hold, and back before it would be taken back."""
+    world = Scripted()
+
+    def down(side: str, now: float) -> bool:
+        into = now - world._split_at
+        return side == "canary" and len(world.weights) == step + 1 and 2 < into < 20
+
+    world.down = down
+    result, looks = run(world)
+    assert result.result == state.PROMOTED
+    assert result.history[step + 1]["seconds"] >= 20
+    assert any(look.note == "the canary is not ready" for look in looks)
+    late = Scripted(down=lambda side, now: side == "canary" and now > 50)
+    result, _ = run(late, replace(SPEC, requests=100_000, timeout=60.0))
+    assert (result.result, "the canary is not ready after 60 s" in result.reason) == (state.BACK, True)
+
+
+def test_some_slow_seconds_are_no_slower_version() -> None:
+    """Two equal servers on a busy machine: dozens of golden cases in one second are one event."""
+    for begin in (7.0, 8.5):
+        world = Scripted(rate=0.0, busy=lambda now, begin=begin: begin <= now < begin + 1.6)  # type: ignore[misc]
+        result, looks = run(world)
+        assert (result.result, result.reason) == (state.PROMOTED, ""), begin
+        assert any(each.state == "by chance" for look in looks for each in look.verdicts), begin
+    before_traffic = Scripted(busy=lambda now: now < 1.0)
+    assert run(before_traffic)[0].result == state.PROMOTED
+    always = Scripted(rate=0.0, busy=lambda now: now >= 7.0)
+    result, _ = run(always)
+    assert (result.result, "rule p99 (golden cases)" in result.reason) == (state.BACK, True)
 
 
 def test_neither_traffic_nor_cases_ends_by_the_timeout() -> None:

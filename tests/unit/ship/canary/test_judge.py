@@ -180,3 +180,22 @@ def test_all_rules_name_their_sources() -> None:
         ("answers", judge.GOLDEN),
         ("answers", judge.SHADOW),
     ]
+
+
+def test_rare_labels_do_not_take_an_equal_version_back() -> None:
+    """Of many rare labels some are missing on one side by chance, which makes a large index."""
+    draw = random.Random(1)
+    shares = {"a": 0.9, "b": 0.04, "c": 0.02, "d": 0.01, "e": 0.01, "f": 0.01, "g": 0.005, "h": 0.005}
+    states = set()
+    for _ in range(60):
+        counts: list[dict[str, float]] = [dict.fromkeys(shares, 0.0) for _ in range(2)]
+        for _ in range(60):
+            for side in counts:
+                for name in draw.choices(list(shares), list(shares.values()), k=4):
+                    side[name] += 1
+            verdict = judge.labels(RULES["labels"], judge.TRAFFIC, *map(labelled, counts))
+            assert not verdict.broken, judge.words(verdict)
+            states.add(verdict.state)
+    assert judge.CHANCE in states
+    moved = {**dict.fromkeys(shares, 0.0), "a": 180.0, "b": 60.0}
+    assert judge.labels(RULES["labels"], judge.TRAFFIC, labelled(counts[0]), labelled(moved)).broken
