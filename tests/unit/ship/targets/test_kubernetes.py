@@ -220,6 +220,25 @@ def test_the_steps_of_a_rollout(tmp_path: Path) -> None:
     assert [(each["name"], each["weight"]) for each in route] == [("sentiment", 95), ("sentiment-canary", 5)]
 
 
+@pytest.mark.parametrize("release", ["24.10", "25.01", "26.07"])
+def test_p99_is_read_from_what_the_server_has_and_no_data_is_no_pass(tmp_path: Path, release: str) -> None:
+    """Every release has the summary; the histogram some have for decoupled models only."""
+    tables = server(more=f'release = "{release}"')
+    files = rendered(deployments.read(tmp_path, source="image", tables=tables))
+    assert "--metrics-config=summary_latencies=true" in pod(files)["containers"][0]["args"]
+
+    def rule(name: str, analysis: str) -> Any:
+        metrics = yaml.safe_load(files[f"components/rollout/analysis-{analysis}.yaml"])["spec"]["metrics"]
+        return next(each for each in metrics if each["name"] == name)
+
+    judged = rule("p99", "rules")
+    assert "nv_inference_request_summary_us" in judged["provider"]["prometheus"]["query"]
+    # Neither condition holds without a result, so that the Rollout stops and asks.
+    assert judged["successCondition"] == "len(result) > 0 && result[0] <= 1.3"
+    assert judged["failureCondition"] == "len(result) > 0 && result[0] > 1.3"
+    assert rule("p99", "watch")["successCondition"].startswith("len(result) == 0")
+
+
 def test_routes_reach_inference_only(tmp_path: Path) -> None:
     tables = gateway() + '[exposure]\ndomain = "m.example"\n[kubernetes]\nparent_gateway = "edge/public"\n'
     files = rendered(deployments.read(tmp_path, source=OCI, tables=tables))

@@ -11,6 +11,7 @@ from typing import Any
 from triton_repo_builder.base import templates
 from triton_repo_builder.run.gateway.options import GRACE, GatewayOptions
 from triton_repo_builder.run.observe import drift_rules
+from triton_repo_builder.run.serve import SUMMARIES
 from triton_repo_builder.ship.monitoring import rules, source
 from triton_repo_builder.ship.targets import canary_rules, scaling, server
 from triton_repo_builder.ship.targets.facts import Deployment
@@ -221,7 +222,7 @@ class Objects:
             "ready": server.ready_path(deployment),
             "arguments": (
                 *server.arguments(deployment, models=self.server_access.models),
-                f"--metrics-config={proof.latencies(deployment)}_latencies=true",
+                SUMMARIES,
                 *server.restricted("$(TRB_ADMIN_KEY)"),
             ),
             "environment": environment,

@@ -10,12 +10,10 @@ from urllib.parse import quote
 from triton_repo_builder.base import templates
 from triton_repo_builder.ship.monitoring import rules, source
 from triton_repo_builder.ship.targets import canary_rules, server
-from triton_repo_builder.ship.targets.canary_rules import HISTOGRAM, SUMMARY, Sides
+from triton_repo_builder.ship.targets.canary_rules import Sides
 from triton_repo_builder.ship.targets.facts import Deployment
 
 POD = "deploy/kubernetes/smoke-pod.jinja"
-HISTOGRAMS_FROM = "26.01"
-"""Release from which on the server has a histogram of latencies for every model."""
 SCRAPE = 15
 """Seconds between two scrapes, and between two looks at the number of requests."""
 CLIENTS = 8
@@ -63,7 +61,6 @@ def canary(deployment: Deployment) -> dict[str, Any]:
         sides,
         window=f"{seconds}s",
         requests=spec.requests,
-        latency=latencies(deployment),
     )
     # Answers are compared by the gateway's shadow, which a Rollout does not move.
     left_out = {canary_rules.ANSWERS}
@@ -87,11 +84,6 @@ def canary(deployment: Deployment) -> dict[str, Any]:
             if query.rule.name not in left_out
         ],
     }
-
-
-def latencies(deployment: Deployment) -> str:
-    """The server's metric that p99 is read from: HISTOGRAM or SUMMARY."""
-    return HISTOGRAM if deployment.release.name >= HISTOGRAMS_FROM else SUMMARY
 
 
 def _fewer(models: str, sides: Sides, seconds: int) -> str:
