@@ -218,7 +218,7 @@ def _target(name: str, about: str) -> click.Command:
         from triton_repo_builder.ship.targets import export
 
         output = options.output or Path("deploy") / name
-        deployment = export.read(file, output)
+        deployment = export.read(file, output, name)
         rendered = export.render(name, deployment)
         if not options.check:
             export.preflight(name, deployment)

@@ -312,6 +312,19 @@ def test_api_keys_in_plain_text(tmp_path: Path) -> None:
     assert "-api-keys" not in without and "-metrics-key" not in without
 
 
+@pytest.mark.parametrize("target", ["kubernetes", "helm", "kserve", "oci", "compose", "swarm"])
+def test_only_those_that_name_a_secrets_file_need_it(tmp_path: Path, target: str) -> None:
+    """So CI renders and compares the others without any secret."""
+    file = deployments.written(tmp_path, source=OCI, tables=f'{gateway()}keys = "no-keys"\n')
+    (tmp_path / "admin_key").unlink()
+    if target in ("compose", "swarm"):
+        with pytest.raises(TrbError) as error:
+            export.read(file, target=target)
+        assert error.value.code is Code.NOT_FOUND and error.value.where.endswith("admin_key")
+    else:
+        assert export.render(target, export.read(file, target=target)).contents
+
+
 @pytest.mark.parametrize("target", ["kubernetes", "helm"])
 def test_equal_input_gives_equal_bytes(tmp_path: Path, target: str) -> None:
     deployment = deployments.read(tmp_path, source=OCI, tables=gateway() + SCALED)

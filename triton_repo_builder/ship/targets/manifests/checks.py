@@ -62,9 +62,12 @@ def _pinned(deployment: Deployment, key: str, image: str) -> None:
 
 
 def _hashed(deployment: Deployment) -> None:
-    """Keys in plain text are refused: a mounted Secret is readable for the group of the pod."""
+    """Keys in plain text are refused: a mounted Secret is readable for the group of the pod.
+
+    Where files are rendered the keys need not be.
+    """
     path = deployment.spec.gateway.keys
-    if path is None:
+    if path is None or not path.exists():
         return
     try:
         lines = files.read(path).decode(errors="replace").splitlines()
