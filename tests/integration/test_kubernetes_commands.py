@@ -107,10 +107,8 @@ def test_a_server_of_the_embedded_release_has_summaries(tmp_path: Path) -> None:
     with started(words, deployments.GOLDEN, tmp_path) as each:
         each.ready(READY)
         with urllib.request.urlopen(each.metrics, timeout=30) as page:
-            assert re.search(
-                r'nv_inference_request_summary_us\{model="sentiment",[^}]*quantile="0.99"',
-                page.read().decode(),
-            )
+            text = page.read().decode()
+        assert re.search(r'nv_inference_request_summary_us\{model="sentiment",[^}]*quantile="0.99"', text)
         command_line.check(each, deployments.GOLDEN, READY, KEY, 45)
 
 

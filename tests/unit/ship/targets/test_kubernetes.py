@@ -261,6 +261,7 @@ BAD: Mapping[str, tuple[str, str, str]] = {
     "little memory": ("image", server(more='memory = "64MiB"'), "'server.memory' is 64 MiB, and /dev/shm"),
     "address": ("image", server() + '[kubernetes]\nprometheus = "prometheus:9090"', "http://HOST:PORT"),
     "gateway": ("image", server() + '[kubernetes]\nparent_gateway = "a/b/c"', "NAMESPACE/NAME"),
+    "namespace": ("image", server() + '[kubernetes]\nnamespace = "a/b"', "'kubernetes.namespace' = a/b"),
     "domain": ("image", server() + '[exposure]\ndomain = "https://m.example"', "no host name"),
     "a bucket's gateway": (bucket("s3"), gateway(), "'gateway.image' needs the repository"),
     "no capacity": ("image", server() + "[autoscaling]\nmost = 4", "neither 'report' nor"),
@@ -275,6 +276,17 @@ def test_one_clear_message(tmp_path: Path, name: str, target: str) -> None:
         rendered(deployments.read(tmp_path, source=source, tables=tables), target)
     assert message in error.value.message and error.value.remedy
     assert error.value.code is Code.USAGE and error.value.where.endswith("deploy.toml")
+
+
+def test_a_namespace_is_everywhere(tmp_path: Path) -> None:
+    """In each kustomization, and in the commands that make Secrets: objects elsewhere would have no metrics."""
+    tables = f'{gateway()}{SCALED}[kubernetes]\nnamespace = "models"\n'
+    files = rendered(deployments.read(tmp_path, source=OCI, tables=tables))
+    for path, text in files.items():
+        if path.endswith("kustomization.yaml") and "resources:\n  - ../" not in text:
+            assert yaml.safe_load(text)["namespace"] == "models", path
+    assert "kubectl -n models create secret" in files["base/kustomization.yaml"]
+    assert "write the entries of all of them" in files["prometheus-adapter.yaml"].replace("\n# ", " ")
 
 
 @pytest.mark.parametrize("suffix", ["-gateway", "-canary", "-headless", "-stable"])

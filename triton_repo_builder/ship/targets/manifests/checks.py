@@ -44,6 +44,9 @@ def check(deployment: Deployment) -> None:
             _pinned(deployment, key, image)
     if not _PARENT.fullmatch(spec.kubernetes.parent_gateway):
         raise _not(deployment, "kubernetes.parent_gateway", spec.kubernetes.parent_gateway, "NAMESPACE/NAME")
+    namespace = spec.kubernetes.namespace
+    if namespace and not re.fullmatch(_LABEL, namespace):
+        raise _not(deployment, "kubernetes.namespace", namespace, "a-z, 0-9 and -, 63 characters at most")
     if not _ADDRESS.fullmatch(spec.kubernetes.prometheus):
         raise _not(deployment, "kubernetes.prometheus", spec.kubernetes.prometheus, "http://HOST:PORT")
     _hashed(deployment)

@@ -49,11 +49,15 @@ def _command(deployment: Deployment, service: str) -> list[str]:
     return ["python3", "-I", "-c", f"import urllib.request; {requests}"]
 
 
-def canary(deployment: Deployment) -> dict[str, Any]:
-    """Values of a Rollout: its steps, and the rules in PromQL on the pods of both versions."""
+def canary(deployment: Deployment, namespace: str = "") -> dict[str, Any]:
+    """Values of a Rollout: its steps, and the rules in PromQL on the pods of both versions.
+
+    ``namespace``: where one Prometheus has several.
+    """
     spec = deployment.spec.canary
     seconds = max(SLACK, math.ceil(spec.hold))
-    pods = f'service="{deployment.name}-headless",rollouts_pod_template_hash='
+    within = f'namespace="{namespace}",' if namespace else ""
+    pods = f'{within}service="{deployment.name}-headless",rollouts_pod_template_hash='
     # Arguments of the analysis: https://argo-rollouts.readthedocs.io/en/stable/features/analysis/
     sides = Sides(stable=f'{pods}"{{{{args.stable-hash}}}}"', canary=f'{pods}"{{{{args.latest-hash}}}}"')
     queries = canary_rules.queries(
