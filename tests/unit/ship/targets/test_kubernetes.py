@@ -261,7 +261,7 @@ BAD: Mapping[str, tuple[str, str, str]] = {
     "little memory": ("image", server(more='memory = "64MiB"'), "'server.memory' is 64 MiB, and /dev/shm"),
     "address": ("image", server() + '[kubernetes]\nprometheus = "prometheus:9090"', "http://HOST:PORT"),
     "gateway": ("image", server() + '[kubernetes]\nparent_gateway = "a/b/c"', "NAMESPACE/NAME"),
-    "namespace": ("image", server() + '[kubernetes]\nnamespace = "a/b"', "'kubernetes.namespace' = a/b"),
+    "namespace": ("image", server() + '[kubernetes]\nnamespace = "a/b"', "'kubernetes.namespace' = "),
     "domain": ("image", server() + '[exposure]\ndomain = "https://m.example"', "no host name"),
     "a bucket's gateway": (bucket("s3"), gateway(), "'gateway.image' needs the repository"),
     "no capacity": ("image", server() + "[autoscaling]\nmost = 4", "neither 'report' nor"),
@@ -279,7 +279,7 @@ def test_one_clear_message(tmp_path: Path, name: str, target: str) -> None:
 
 
 def test_a_namespace_is_everywhere(tmp_path: Path) -> None:
-    """In each kustomization, and in the commands that make Secrets: objects elsewhere would have no metrics."""
+    """In each kustomization, and in the commands that make Secrets."""
     tables = f'{gateway()}{SCALED}[kubernetes]\nnamespace = "models"\n'
     files = rendered(deployments.read(tmp_path, source=OCI, tables=tables))
     for path, text in files.items():
