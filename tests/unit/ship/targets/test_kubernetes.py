@@ -172,6 +172,16 @@ def test_autoscaling_owns_the_replicas(tmp_path: Path) -> None:
     assert any(name in trigger["metadata"]["query"] for name in names)
 
 
+def test_turning_autoscaling_on_says_what_happens_to_the_replicas(tmp_path: Path) -> None:
+    """kubectl apply removes them from the Deployment in the cluster, which means 1."""
+
+    def head(tables: str) -> str:
+        return rendered(deployments.read(tmp_path, source="image", tables=tables))["base/kustomization.yaml"]
+
+    assert "kubectl apply edit-last-applied deployment/sentiment" in head(server() + SCALED)
+    assert "edit-last-applied" not in head(server())
+
+
 def test_the_smoke_job_proves_golden_cases_if_its_image_has_them(tmp_path: Path) -> None:
     def words(source: str, tables: str) -> Any:
         files = rendered(deployments.read(tmp_path, source=source, tables=tables))
