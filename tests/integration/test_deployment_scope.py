@@ -155,3 +155,25 @@ def test_a_rollout_is_judged_by_its_own_namespace(
     }
     values = {filled["failures"]: {"{}": 0.0}, f"round({filled['p99']}, 0.001)": {"{}": 1.5}}
     hold(files, tmp_path, series, values)
+
+
+def test_answers_that_drift_in_staging(files: Mapping[str, Mapping[str, str]], tmp_path: Path) -> None:
+    series = [*server("production"), *server("staging")]
+    for namespace, good in zip(NAMESPACES, (50, 90), strict=True):
+        labels = f'deployment="sentiment", namespace="{namespace}", model="sentiment_post", version="1"'
+        count = f'{labels}, metric="answers"'
+        series.append({"series": f"trb_reference_texts{{{count}}}", "values": f"500x{MINUTES}"})
+        for label, step in (("good", good), ("bad", 100 - good)):
+            share = f'trb_reference_share{{{count}, bucket="{label}"}}'
+            series.append({"series": share, "values": f"0.5x{MINUTES}"})
+            counted = f'trb_answers_total{{{labels}, label="{label}"}}'
+            series.append({"series": counted, "values": f"0+{step}x{MINUTES}"})
+    psi = 'round(trb:drift:psi{metric="answers", window="5m"}, 0.01)'
+    found = {
+        f'{{deployment="sentiment", namespace="{namespace}", model="sentiment_post", version="1", '
+        'metric="answers", window="5m"}': value
+        for namespace, value in zip(NAMESPACES, (0, 0.88), strict=True)
+    }
+    drifted = {'{alertname="TrbDrift", namespace="staging"}': 1.0}
+    fired = 'count by (alertname, namespace) (ALERTS{alertname="TrbDrift", window="5m", alertstate="firing"})'
+    hold(files, tmp_path, series, {psi: found, fired: drifted})

@@ -201,7 +201,7 @@ def test_the_secret_is_made_as_the_comment_says(oci: Path, tmp_path: Path) -> No
     """Without the line break, which would be a part of the key in the server's arguments."""
     comment = (oci / "base" / "kustomization.yaml").read_text()
     (line,) = (line for line in comment.splitlines() if "sentiment-admin-key" in line)
-    assert line.startswith("#   tr -d '\\n' < admin_key | kubectl create secret generic")
+    assert line.startswith("#   tr -d '\\n' < admin_key | kubectl -n default create secret generic")
     words = line.partition("kubectl ")[2].split()
     secret = yaml.safe_load(run("kubectl", *words, "--dry-run=client", "-o", "yaml", stdin=KEY))
     container = by_name(built(oci / "base"))["Deployment", "sentiment"]["spec"]["template"]["spec"]
