@@ -14,7 +14,7 @@ from tests.support.prometheus import promtool
 from triton_repo_builder.repository import reference
 from triton_repo_builder.run.observe import drift
 from triton_repo_builder.ship.targets import canary_rules, facts, spec
-from triton_repo_builder.ship.targets.canary_rules import HISTOGRAM, SUMMARY, Sides
+from triton_repo_builder.ship.targets.canary_rules import Sides
 from triton_repo_builder.ship.targets.facts import Deployment
 
 pytestmark = pytest.mark.prometheus
@@ -44,20 +44,19 @@ def side(
     *,
     requests: float = 60,
     failures: float = 0,
-    slow: float = 0,
+    p99: float = 20,
     labels: Increases | None = None,
     lengths: Increases | None = None,
 ) -> dict[str, float]:
-    """One side's series; ``slow``: requests between 20 and 40 ms, the others take up to 20."""
+    """One side's series; ``p99`` in milliseconds, of the slower of two replicas."""
     common = f'service="{name}",pod="{name}-0"'
     endpoint = f'model="sentiment",version="1",{common}'
     series = {
         f"nv_inference_request_success{{{endpoint}}}": requests - failures,
         # tritonserver counts an ensemble's failures twice.
         f'nv_inference_request_failure{{{endpoint},reason="BACKEND"}}': 2 * failures,
-        f'nv_inference_first_response_histogram_ms_bucket{{{endpoint},le="20"}}': requests - slow,
-        f'nv_inference_first_response_histogram_ms_bucket{{{endpoint},le="40"}}': requests,
-        f'nv_inference_first_response_histogram_ms_bucket{{{endpoint},le="+Inf"}}': requests,
+        f'nv_inference_request_summary_us{{{endpoint},quantile="0.99"}}': p99 * 1000,
+        f'nv_inference_request_summary_us{{{endpoint.replace("-0", "-1")},quantile="0.99"}}': p99 * 500,
     }
     for label, count in (labels or {"good": 50, "bad": 50}).items():
         series[f'trb_answers_total{{model="sentiment_post",version="1",label="{label}",{common}}}'] = count
@@ -73,10 +72,10 @@ def side(
 
 
 def values(
-    tmp_path: Path, deployment: Deployment, increases: Increases, latency: str = HISTOGRAM
+    tmp_path: Path, deployment: Deployment, increases: Increases, idle: bool = False
 ) -> dict[str, float | None]:
     """Value of each rule after twelve minutes; None without a result. promtool fails at other numbers."""
-    queries = canary_rules.queries(deployment, SIDES, window="10m", requests=100, latency=latency)
+    queries = canary_rules.queries(deployment, SIDES, window="10m", requests=100)
     rules = {
         "groups": [
             {
@@ -90,7 +89,12 @@ def values(
     }
     (tmp_path / "rules.yml").write_text(json.dumps(rules))
     series = [
-        {"series": name, "values": f"{step:g}x{MINUTES}" if "summary" in name else f"0+{step:g}x{MINUTES}"}
+        {
+            "series": name,
+            "values": f"{step:g}x{MINUTES - 1} {'NaN' if idle else f'{step:g}'}"
+            if "summary" in name
+            else f"0+{step:g}x{MINUTES}",
+        }
         for name, step in increases.items()
     ]
     # promtool prints what it got where it expected something else: numbers that it cannot be.
@@ -130,15 +134,14 @@ def test_equal_sides(tmp_path: Path, deployment: Deployment) -> None:
 
 
 def test_a_worse_canary(tmp_path: Path, deployment: Deployment) -> None:
-    worse = side("bert-canary", failures=6, slow=30, labels={"good": 90, "bad": 10})
+    worse = side("bert-canary", failures=6, p99=40, labels={"good": 90, "bad": 10})
     shadow: dict[str, float] = {
         'trb_shadow_answers_total{endpoint="sentiment",agreement="same"}': 90,
         'trb_shadow_answers_total{endpoint="sentiment",agreement="different"}': 10,
     }
     found = values(tmp_path, deployment, side("bert", failures=0.6) | worse | shadow)
     assert found["failures"] == pytest.approx(0.1 - 0.01, rel=0.05)
-    # 99 % is at the end of the bucket up to 20 ms, and almost at that of the one up to 40 ms.
-    assert found["p99"] == pytest.approx(39.6 / 19.8, rel=0.01)
+    assert found["p99"] == pytest.approx(2.0)
     assert found["labels"] == pytest.approx(
         drift.psi({"good": 0.5, "bad": 0.5}, {"good": 0.9, "bad": 0.1}), rel=1e-3
     )
@@ -171,18 +174,17 @@ def test_few_requests_say_nothing(tmp_path: Path, deployment: Deployment) -> Non
     assert none["failures"] is none["p99"] is none["labels"] is None
 
 
-def test_summaries(tmp_path: Path, deployment: Deployment) -> None:
-    summaries: dict[str, float] = {
-        f'nv_inference_request_summary_us{{model="sentiment",version="1",service="{name}",pod="{pod}",'
-        f'quantile="0.99"}}': value
-        for name, pod, value in (
-            ("bert", "a", 20_000),
-            ("bert-canary", "b", 10_000),
-            ("bert-canary", "c", 30_000),
-        )
-    }
-    found = values(tmp_path, deployment, side("bert") | side("bert-canary") | summaries, SUMMARY)
+def test_a_minute_without_requests_hides_no_latency(tmp_path: Path, deployment: Deployment) -> None:
+    """Triton's summary is NaN as soon as its last minute had no request."""
+    found = values(tmp_path, deployment, side("bert") | side("bert-canary", p99=30), idle=True)
     assert found["p99"] == pytest.approx(1.5)
+
+
+def test_no_latencies_are_no_result(tmp_path: Path, deployment: Deployment) -> None:
+    """Of a server without summaries: an analysis of p99 must not take that for a pass."""
+    both = side("bert") | side("bert-canary")
+    found = values(tmp_path, deployment, {name: step for name, step in both.items() if "summary" not in name})
+    assert found["p99"] is None and found["failures"] == pytest.approx(0.0)
 
 
 def test_limits_are_those_of_the_file(deployment: Deployment) -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -100,10 +101,14 @@ def test_other_exports_have_the_same_command_line(exports: Mapping[str, str], tm
 
 @pytest.mark.server
 def test_a_server_of_the_embedded_release_has_summaries(tmp_path: Path) -> None:
-    """Releases without histograms of latencies state p99 by summaries."""
+    """An analysis reads p99 from them."""
     words = command(rendered(tmp_path, "image", server())["base/deployment.yaml"])
     assert "--metrics-config=summary_latencies=true" in words
     with started(words, deployments.GOLDEN, tmp_path) as each:
+        each.ready(READY)
+        with urllib.request.urlopen(each.metrics, timeout=30) as page:
+            text = page.read().decode()
+        assert re.search(r'nv_inference_request_summary_us\{model="sentiment",[^}]*quantile="0.99"', text)
         command_line.check(each, deployments.GOLDEN, READY, KEY, 45)
 
 

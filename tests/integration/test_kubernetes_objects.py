@@ -38,6 +38,19 @@ SOURCES: Mapping[str, tuple[str, str]] = {
 EVERYTHING = "monitoring.enabled=true,route.enabled=true,smoke.enabled=true"
 
 
+def placed(tables: str) -> str:
+    """The tables with the namespace that helm takes by default."""
+    stated, table = 'namespace = "default"\n', "[kubernetes]\n"
+    return tables.replace(table, table + stated) if table in tables else tables + table + stated
+
+
+def unplaced(folder: Path) -> dict[tuple[str, str], Any]:
+    """Objects of a kustomization without the namespace, which helm gives them when it installs a chart."""
+    objects = built(folder)
+    assert {each["metadata"].pop("namespace") for each in objects} == {"default"}
+    return by_name(objects)
+
+
 @pytest.fixture(scope="module")
 def exports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """For each source a folder with ``kubernetes/`` and ``helm/``."""
@@ -45,7 +58,7 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for name, (source, tables) in SOURCES.items():
         roots[name] = tmp_path_factory.mktemp("exported")
         tuned_deployments.report(roots[name] / "report.json")
-        deployment = deployments.read(roots[name], source=source, tables=tables)
+        deployment = deployments.read(roots[name], source=source, tables=placed(tables))
         for target in ("kubernetes", "helm"):
             folder.write(export.render(target, deployment), roots[name] / target)
     return roots
@@ -188,7 +201,7 @@ def test_the_secret_is_made_as_the_comment_says(oci: Path, tmp_path: Path) -> No
     """Without the line break, which would be a part of the key in the server's arguments."""
     comment = (oci / "base" / "kustomization.yaml").read_text()
     (line,) = (line for line in comment.splitlines() if "sentiment-admin-key" in line)
-    assert line.startswith("#   tr -d '\\n' < admin_key | kubectl create secret generic")
+    assert line.startswith("#   tr -d '\\n' < admin_key | kubectl -n default create secret generic")
     words = line.partition("kubectl ")[2].split()
     secret = yaml.safe_load(run("kubectl", *words, "--dry-run=client", "-o", "yaml", stdin=KEY))
     container = by_name(built(oci / "base"))["Deployment", "sentiment"]["spec"]["template"]["spec"]
@@ -201,7 +214,7 @@ def test_the_secret_is_made_as_the_comment_says(oci: Path, tmp_path: Path) -> No
 
 def test_a_chart_has_the_objects_of_the_base(exported: Path) -> None:
     run("helm", "lint", "--strict", exported / "helm")
-    assert by_name(templated(exported / "helm")) == by_name(built(exported / "kubernetes" / "base"))
+    assert by_name(templated(exported / "helm")) == unplaced(exported / "kubernetes" / "base")
 
 
 def test_its_switches_have_the_objects_of_the_overlays(exported: Path) -> None:
@@ -212,7 +225,7 @@ def test_its_switches_have_the_objects_of_the_overlays(exported: Path) -> None:
         chosen["image-volume"] = f"{EVERYTHING}{keda},repository.imageVolume=true"
     for overlay, switches in chosen.items():
         chart = by_name(templated(exported / "helm", "--set", switches))
-        expected = by_name(built(overlays / overlay))
+        expected = unplaced(overlays / overlay)
         assert chart.keys() == expected.keys()
         for key in chart:
             assert _normal(chart[key]) == _normal(expected[key]), key
@@ -254,6 +267,25 @@ def test_helm_refuses_wrong_values(tmp_path: Path, wrong: str, message: str) -> 
     assert message in run("helm", "template", "x", root, "--set", wrong, fails=True)
 
 
+def test_a_chart_refuses_a_rollout_without_what_it_needs(exported: Path) -> None:
+    """It would have neither weights to shift nor metrics to judge by."""
+    for lacking in ("route.enabled=true", "monitoring.enabled=true", "smoke.enabled=true"):
+        sets = f"rollout.enabled=true,{lacking}"
+        told = run("helm", "template", "x", exported / "helm", "--set", sets, fails=True)
+        assert "rollout.enabled needs route.enabled and monitoring.enabled" in told
+
+
+def test_a_chart_keeps_to_the_namespace_of_its_release(exported: Path) -> None:
+    objects = by_name(templated(exported / "helm", "-n", "staging", "--set", EVERYTHING))
+    (relabeled,) = objects["ServiceMonitor", "sentiment"]["spec"]["endpoints"]
+    assert {"targetLabel": "deployment", "replacement": "sentiment", "action": "replace"} in relabeled[
+        "relabelings"
+    ]
+    groups = objects["PrometheusRule", "sentiment-rules"]["spec"]["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    assert all('namespace="staging"' in rule["expr"] for rule in rules if "vector(" not in rule["expr"])
+
+
 def test_a_chart_is_packaged(tmp_path: Path) -> None:
     deployment = deployments.read(tmp_path, source=OCI, tables=LARGE)
     folder.write(export.render("helm", deployment), tmp_path / "helm")
@@ -268,10 +300,12 @@ def test_any_name_of_a_model(tmp_path: Path) -> None:
     for name in ("a.b,c", "pipe|d", 'quo"te', "{{ .Values.image }}", "ü", "$(TRB_ADMIN_KEY)", "# x"):
         serve_repository.python(tmp_path / "model_repository", name)
     source = deployments.image(tmp_path / "model_repository")
-    deployment = export.read(deployments.written(tmp_path, source=source, tables=LARGE, repository=False))
+    deployment = export.read(
+        deployments.written(tmp_path, source=source, tables=placed(LARGE), repository=False)
+    )
     for target in ("kubernetes", "helm"):
         folder.write(export.render(target, deployment), tmp_path / target)
-    expected = by_name(built(tmp_path / "kubernetes" / "overlays" / "rollout"))
+    expected = unplaced(tmp_path / "kubernetes" / "overlays" / "rollout")
     assert faults([*expected.values()], "1.37") == []
     keda = ",autoscaling.keda=true,rollout.enabled=true"
     chart = by_name(templated(tmp_path / "helm", "--set", f"{EVERYTHING}{keda}"))

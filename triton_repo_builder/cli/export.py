@@ -219,7 +219,7 @@ def _target(name: str, about: str) -> click.Command:
         from triton_repo_builder.ship.targets import export
 
         output = options.output or Path("deploy") / name
-        deployment = export.read(file, output)
+        deployment = export.read(file, output, name)
         rendered = exported.keeping(export.render(name, deployment), output)
         if not options.check:
             export.preflight(name, deployment)

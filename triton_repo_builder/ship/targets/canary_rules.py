@@ -16,7 +16,6 @@ from triton_repo_builder.ship.targets.spec import Rules
 
 FAILURES, P99, LABELS, ANSWERS = "failures", "p99", "labels", "answers"
 DIFFERENCE, RATIO, VALUE = "canary - stable", "canary / stable", "between both"
-SUMMARY, HISTOGRAM = "summary", "histogram"
 QUANTILE = 0.99
 
 
@@ -90,15 +89,11 @@ def of(rules: Rules) -> tuple[Rule, ...]:
     )
 
 
-def queries(
-    deployment: Deployment, sides: Sides, *, window: str, requests: int, latency: str = HISTOGRAM
-) -> tuple[Query, ...]:
+def queries(deployment: Deployment, sides: Sides, *, window: str, requests: int) -> tuple[Query, ...]:
     """The rules in PromQL, of the servers' own metrics; ``answers`` of the gateway's (``--shadow``).
 
     ``window``: a duration of PromQL, such as ``5m``. ``requests``: fewest requests of each side in it.
-    ``latency``: HISTOGRAM (``nv_inference_first_response_histogram_ms``, from release 26.01 on,
-    with ``--metrics-config=histogram_latencies=true``) or SUMMARY (the last minute's p99 of the slowest
-    replica, with ``--metrics-config=summary_latencies=true``; not with a response cache).
+    p99 needs ``--metrics-config=summary_latencies=true``.
     """
     by_name = {rule.name: rule for rule in of(deployment.spec.canary.rules)}
     enough = " and ".join(
@@ -106,7 +101,7 @@ def queries(
     )
     parts = {
         FAILURES: [_failed(deployment, side, window) for side in (sides.stable, sides.canary)],
-        P99: [_p99(deployment, side, window, latency) for side in (sides.stable, sides.canary)],
+        P99: [_p99(deployment, side, window) for side in (sides.stable, sides.canary)],
     }
     compared = [
         Query(
@@ -167,13 +162,14 @@ def _failed(deployment: Deployment, side: str, window: str) -> str:
     return f"({failures}) / ({_answered(deployment, side, window)} > 0)"
 
 
-def _p99(deployment: Deployment, side: str, window: str, latency: str) -> str:
-    """Seconds."""
-    matchers = f"{_models(deployment.endpoints)},{side}"
-    if latency == SUMMARY:
-        return f'max(nv_inference_request_summary_us{{quantile="{QUANTILE}",{matchers}}} > 0) / 1e6'
-    buckets = f"nv_inference_first_response_histogram_ms_bucket{{{matchers}}}"
-    return f"histogram_quantile({QUANTILE}, sum by (le) (rate({buckets}[{window}]))) / 1e3"
+def _p99(deployment: Deployment, side: str, window: str) -> str:
+    """Seconds: tritonserver's summary is the last minute's p99; the slowest replica's mean over the window.
+
+    Its histogram, ``nv_inference_first_response_histogram_ms``, is no substitute: some releases have it for
+    decoupled models only. A minute without requests is NaN, and does not count.
+    """
+    matchers = f'quantile="{QUANTILE}",{_models(deployment.endpoints)},{side}'
+    return f"max(avg_over_time((nv_inference_request_summary_us{{{matchers}}} > 0)[{window}:15s])) / 1e6"
 
 
 def _indices(sides: Sides, window: str) -> list[str]:

@@ -15,11 +15,17 @@ from triton_repo_builder.ship.targets import facts, spec
 from triton_repo_builder.ship.targets.facts import Deployment
 
 INDEX = "export.json"
+WITH_SECRETS = ("compose", "swarm")
+"""Targets whose files name those of secrets; the others name a Secret of the platform, or none."""
 
 
-def read(file: Path, output: Path = Path()) -> Deployment:
-    """The deployment of a ``deploy.toml``, whose files go to ``output``. Raises ``TrbError``."""
-    return replace(facts.read(file, spec.read(file)), output=output)
+def read(file: Path, output: Path = Path(), target: str = "") -> Deployment:
+    """The deployment of a ``deploy.toml``, whose files go to ``output``. Raises ``TrbError``.
+
+    For a ``target`` that needs no file of a secret, none need be there.
+    """
+    secrets = not target or target in WITH_SECRETS
+    return replace(facts.read(file, spec.read(file), secrets=secrets), output=output)
 
 
 def preflight(target: str, deployment: Deployment) -> None:

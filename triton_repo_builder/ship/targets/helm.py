@@ -19,6 +19,12 @@ FOLDER = "deploy/helm"
 VERSION = "0.1.0"
 """Version of the chart; the revision of the repository follows it."""
 QUANTITIES = ("cpu", "memory", "shm")
+CHECKS = """\
+{{- if and .Values.rollout.enabled (not (and .Values.route.enabled .Values.monitoring.enabled)) }}
+{{- fail "rollout.enabled needs route.enabled and monitoring.enabled: weights to shift, metrics to judge" }}
+{{- end }}
+"""
+"""Values that each are right, and do not work together; a template that renders nothing."""
 _IF: Mapping[str, str] = {
     "base/hpa.yaml": "and .Values.autoscaling.enabled (not .Values.autoscaling.keda)",
     "base/networkpolicy.yaml": ".Values.networkPolicy.enabled",
@@ -55,6 +61,7 @@ def render(deployment: Deployment) -> dict[str, str]:
         ),
         "values.yaml": templates.render(f"{FOLDER}/values.yaml.jinja", value=stated, **_choices(each)),
         "values.schema.json": rendered.document(_checked(_nested(stated, each), each)),
+        "templates/checks.yaml": CHECKS,
         "templates/NOTES.txt": _notes(each),
         "README.md": templates.render(f"{FOLDER}/README.md.jinja", **_about(each)),
     }
@@ -143,6 +150,8 @@ def _about(each: Objects) -> dict[str, Any]:
         "file": each.deployment.file.name,
         "admin_key": spec.exposure.admin_key.name,
         "keys": spec.gateway.keys,
+        # helm names it on its command line.
+        "own_namespace": "",
         "secret": each.server_access.secret,
         "source": spec.repository.source.kind,
         "endpoints": each.deployment.endpoints,

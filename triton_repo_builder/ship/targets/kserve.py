@@ -68,7 +68,9 @@ def render(deployment: Deployment) -> dict[str, str]:
     files = {
         **objects,
         "kustomization.yaml": templates.render(
-            "deploy/kserve/kustomization.yaml.jinja", files=sorted(objects)
+            "deploy/kserve/kustomization.yaml.jinja",
+            files=sorted(objects),
+            own_namespace=deployment.spec.kubernetes.namespace,
         ),
         "canary/promote.yaml": templates.render(
             "deploy/kserve/inference_service.yaml.jinja", **service, promote=True
@@ -152,7 +154,7 @@ def _least(deployment: Deployment) -> int:
 
 def _scaling(deployment: Deployment) -> dict[str, Any]:
     """Replicas, and what KEDA scales by."""
-    autoscaler = scaling.scaling(deployment)
+    autoscaler = scaling.scaling(deployment, deployment.spec.kubernetes.namespace)
     return {
         "least": _least(deployment),
         "most": autoscaler.most if autoscaler else _least(deployment),
@@ -166,7 +168,7 @@ def _monitoring(deployment: Deployment, common: Mapping[str, Any]) -> dict[str, 
     if not deployment.spec.autoscaling.most:
         return {}
     pods = f'pod=~"{deployment.name}-v[0-9a-f]+-predictor-.*"'
-    groups = scaling.groups(deployment, pods)
+    groups = scaling.groups(deployment, pods, deployment.spec.kubernetes.namespace)
     return {
         "pod-monitor.yaml": templates.render("deploy/kserve/pod_monitor.yaml.jinja", **common),
         "prometheus-rule.yaml": templates.render(

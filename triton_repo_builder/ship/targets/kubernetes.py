@@ -139,6 +139,7 @@ def _kustomization(
         f"{FOLDER}/kustomization-{template}.jinja",
         name=each.name,
         component=name,
+        own_namespace=spec.kubernetes.namespace,
         resources=resources,
         patches=patches,
         used=used,

@@ -7,12 +7,13 @@ https://kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale/#algor
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from triton_repo_builder.base import templates
 from triton_repo_builder.measure.capacity import scaling_rules
 from triton_repo_builder.measure.capacity.limit import Limit
+from triton_repo_builder.ship.monitoring import scope
 from triton_repo_builder.ship.monitoring.rules import Group, Rule, of
 from triton_repo_builder.ship.targets.facts import Batcher, Deployment
 from triton_repo_builder.ship.targets.spec import wrong
@@ -57,8 +58,10 @@ class Scaling:
     down_seconds: int
 
 
-def scaling(deployment: Deployment) -> Scaling | None:
+def scaling(deployment: Deployment, namespace: str = "") -> Scaling | None:
     """The autoscaler; None without ``autoscaling.most``. Raises ``TrbError`` USAGE.
+
+    ``namespace``: of Kubernetes, where one Prometheus has several.
 
     Target of ``pending-batches``: ``autoscaling.pending_batches``, or the batches that wait in a replica at
     the highest load that keeps the objective (``measure/capacity/limit.py``), simulated with the service
@@ -82,7 +85,7 @@ def scaling(deployment: Deployment) -> Scaling | None:
     limit = _limit(deployment)
     least = scaling_rules.LEAST_PENDING
     target = _short(stated.pending_batches or (scaling_rules.waiting_batches(limit) if limit else least))
-    series = f'deployment="{deployment.name}"'
+    series = scope.matchers(_labels(deployment, namespace))
     longest = f"max by (instance) ({PENDING}{{{series}}})"
     metrics = [
         Metric(
@@ -115,26 +118,35 @@ def scaling(deployment: Deployment) -> Scaling | None:
     )
 
 
-def groups(deployment: Deployment, matchers: str = "") -> tuple[Group, ...]:
+def groups(deployment: Deployment, matchers: str = "", namespace: str = "") -> tuple[Group, ...]:
     """The recording rules that the queries of ``scaling`` read; an ensemble has no queue and no rule.
 
     ``matchers``: labels that Triton's series of this deployment have besides, such as
-    ``namespace="a", pod=~"bert-.+"``, where one Prometheus scrapes several.
+    ``pod=~"bert-.+"``, where one Prometheus scrapes several; ``namespace``: as that of ``scaling``.
     """
-    return (Group(name=f"trb_scaling_{deployment.name}", rules=tuple(_rules(deployment, matchers))),)
+    if namespace:
+        matchers = ", ".join((*([matchers] if matchers else []), scope.matchers({"namespace": namespace})))
+    listed = tuple(_rules(deployment, matchers, _labels(deployment, namespace)))
+    return (Group(name=f"trb_scaling_{deployment.name}", rules=listed),)
 
 
-def rules(deployment: Deployment, matchers: str = "") -> str:
+def rules(deployment: Deployment, matchers: str = "", namespace: str = "") -> str:
     """``groups`` as a rules file of Prometheus."""
     return templates.render(
-        "deploy/scaling_rules.yml.jinja", name=deployment.name, groups=groups(deployment, matchers)
+        "deploy/scaling_rules.yml.jinja",
+        name=deployment.name,
+        groups=groups(deployment, matchers, namespace),
     )
 
 
-def _rules(deployment: Deployment, matchers: str) -> Iterator[Rule]:
+def _labels(deployment: Deployment, namespace: str) -> dict[str, str]:
+    return {scope.DEPLOYMENT: deployment.name, **({"namespace": namespace} if namespace else {})}
+
+
+def _rules(deployment: Deployment, matchers: str, common: Mapping[str, str]) -> Iterator[Rule]:
     for batcher in deployment.batchers:
         # promtool refuses two rules of one name and the same labels.
-        labels = {"deployment": deployment.name, "model": batcher.model}
+        labels = {**common, "model": batcher.model}
         within = f"{of([batcher.model])}{f', {matchers}' if matchers else ''}"
         answered = _rate("request_success", within)
         yield Rule(name=LOAD, expression=answered, labels=labels)

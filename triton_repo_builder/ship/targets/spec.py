@@ -203,6 +203,12 @@ class Scaling:
 class Kubernetes:
     """A cluster: what is there already, and what fetches the repository."""
 
+    namespace: str = key(
+        Text(),
+        "Namespace of the objects; rules and queries keep to it. Without it no other may have this name.",
+        "",
+        default="that of kubectl",
+    )
     parent_gateway: str = key(
         Text(), "Gateway (Gateway API) that routes attach to: NAME or NAMESPACE/NAME.", "gateway"
     )

@@ -172,6 +172,16 @@ def test_autoscaling_owns_the_replicas(tmp_path: Path) -> None:
     assert any(name in trigger["metadata"]["query"] for name in names)
 
 
+def test_turning_autoscaling_on_says_what_happens_to_the_replicas(tmp_path: Path) -> None:
+    """kubectl apply removes them from the Deployment in the cluster, which means 1."""
+
+    def head(tables: str) -> str:
+        return rendered(deployments.read(tmp_path, source="image", tables=tables))["base/kustomization.yaml"]
+
+    assert "kubectl apply edit-last-applied deployment/sentiment" in head(server() + SCALED)
+    assert "edit-last-applied" not in head(server())
+
+
 def test_the_smoke_job_proves_golden_cases_if_its_image_has_them(tmp_path: Path) -> None:
     def words(source: str, tables: str) -> Any:
         files = rendered(deployments.read(tmp_path, source=source, tables=tables))
@@ -220,6 +230,25 @@ def test_the_steps_of_a_rollout(tmp_path: Path) -> None:
     assert [(each["name"], each["weight"]) for each in route] == [("sentiment", 95), ("sentiment-canary", 5)]
 
 
+@pytest.mark.parametrize("release", ["24.10", "25.01", "26.07"])
+def test_p99_is_read_from_what_the_server_has_and_no_data_is_no_pass(tmp_path: Path, release: str) -> None:
+    """Every release has the summary; the histogram some have for decoupled models only."""
+    tables = server(more=f'release = "{release}"')
+    files = rendered(deployments.read(tmp_path, source="image", tables=tables))
+    assert "--metrics-config=summary_latencies=true" in pod(files)["containers"][0]["args"]
+
+    def rule(name: str, analysis: str) -> Any:
+        metrics = yaml.safe_load(files[f"components/rollout/analysis-{analysis}.yaml"])["spec"]["metrics"]
+        return next(each for each in metrics if each["name"] == name)
+
+    judged = rule("p99", "rules")
+    assert "nv_inference_request_summary_us" in judged["provider"]["prometheus"]["query"]
+    # Neither condition holds without a result, so that the Rollout stops and asks.
+    assert judged["successCondition"] == "len(result) > 0 && result[0] <= 1.3"
+    assert judged["failureCondition"] == "len(result) > 0 && result[0] > 1.3"
+    assert rule("p99", "watch")["successCondition"].startswith("len(result) == 0")
+
+
 def test_routes_reach_inference_only(tmp_path: Path) -> None:
     tables = gateway() + '[exposure]\ndomain = "m.example"\n[kubernetes]\nparent_gateway = "edge/public"\n'
     files = rendered(deployments.read(tmp_path, source=OCI, tables=tables))
@@ -242,6 +271,7 @@ BAD: Mapping[str, tuple[str, str, str]] = {
     "little memory": ("image", server(more='memory = "64MiB"'), "'server.memory' is 64 MiB, and /dev/shm"),
     "address": ("image", server() + '[kubernetes]\nprometheus = "prometheus:9090"', "http://HOST:PORT"),
     "gateway": ("image", server() + '[kubernetes]\nparent_gateway = "a/b/c"', "NAMESPACE/NAME"),
+    "namespace": ("image", server() + '[kubernetes]\nnamespace = "a/b"', "'kubernetes.namespace' = "),
     "domain": ("image", server() + '[exposure]\ndomain = "https://m.example"', "no host name"),
     "a bucket's gateway": (bucket("s3"), gateway(), "'gateway.image' needs the repository"),
     "no capacity": ("image", server() + "[autoscaling]\nmost = 4", "neither 'report' nor"),
@@ -256,6 +286,17 @@ def test_one_clear_message(tmp_path: Path, name: str, target: str) -> None:
         rendered(deployments.read(tmp_path, source=source, tables=tables), target)
     assert message in error.value.message and error.value.remedy
     assert error.value.code is Code.USAGE and error.value.where.endswith("deploy.toml")
+
+
+def test_a_namespace_is_everywhere(tmp_path: Path) -> None:
+    """In each kustomization, and in the commands that make Secrets."""
+    tables = f'{gateway()}{SCALED}[kubernetes]\nnamespace = "models"\n'
+    files = rendered(deployments.read(tmp_path, source=OCI, tables=tables))
+    for path, text in files.items():
+        if path.endswith("kustomization.yaml") and "resources:\n  - ../" not in text:
+            assert yaml.safe_load(text)["namespace"] == "models", path
+    assert "kubectl -n models create secret" in files["base/kustomization.yaml"]
+    assert "write the entries of all of them" in files["prometheus-adapter.yaml"].replace("\n# ", " ")
 
 
 @pytest.mark.parametrize("suffix", ["-gateway", "-canary", "-headless", "-stable"])
@@ -291,6 +332,19 @@ def test_api_keys_in_plain_text(tmp_path: Path) -> None:
         assert "sentiment-api-keys" in str(listed) or "sentiment-metrics-key" in str(listed)
     without = "".join(rendered(deployments.read(tmp_path, source=OCI, tables=gateway())).values())
     assert "-api-keys" not in without and "-metrics-key" not in without
+
+
+@pytest.mark.parametrize("target", ["kubernetes", "helm", "kserve", "oci", "compose", "swarm"])
+def test_only_those_that_name_a_secrets_file_need_it(tmp_path: Path, target: str) -> None:
+    """So CI renders and compares the others without any secret."""
+    file = deployments.written(tmp_path, source=OCI, tables=f'{gateway()}keys = "no-keys"\n')
+    (tmp_path / "admin_key").unlink()
+    if target in ("compose", "swarm"):
+        with pytest.raises(TrbError) as error:
+            export.read(file, target=target)
+        assert error.value.code is Code.NOT_FOUND and error.value.where.endswith("admin_key")
+    else:
+        assert export.render(target, export.read(file, target=target)).contents
 
 
 @pytest.mark.parametrize("target", ["kubernetes", "helm"])

@@ -44,6 +44,9 @@ def check(deployment: Deployment) -> None:
             _pinned(deployment, key, image)
     if not _PARENT.fullmatch(spec.kubernetes.parent_gateway):
         raise _not(deployment, "kubernetes.parent_gateway", spec.kubernetes.parent_gateway, "NAMESPACE/NAME")
+    namespace = spec.kubernetes.namespace
+    if namespace and not re.fullmatch(_LABEL, namespace):
+        raise _not(deployment, "kubernetes.namespace", namespace, "a-z, 0-9 and -, 63 characters at most")
     if not _ADDRESS.fullmatch(spec.kubernetes.prometheus):
         raise _not(deployment, "kubernetes.prometheus", spec.kubernetes.prometheus, "http://HOST:PORT")
     _hashed(deployment)
@@ -62,9 +65,12 @@ def _pinned(deployment: Deployment, key: str, image: str) -> None:
 
 
 def _hashed(deployment: Deployment) -> None:
-    """Keys in plain text are refused: a mounted Secret is readable for the group of the pod."""
+    """Keys in plain text are refused: a mounted Secret is readable for the group of the pod.
+
+    Where files are rendered the keys need not be.
+    """
     path = deployment.spec.gateway.keys
-    if path is None:
+    if path is None or not path.exists():
         return
     try:
         lines = files.read(path).decode(errors="replace").splitlines()

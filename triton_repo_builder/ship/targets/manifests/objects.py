@@ -11,7 +11,8 @@ from typing import Any
 from triton_repo_builder.base import templates
 from triton_repo_builder.run.gateway.options import GRACE, GatewayOptions
 from triton_repo_builder.run.observe import drift_rules
-from triton_repo_builder.ship.monitoring import rules, source
+from triton_repo_builder.run.serve import SUMMARIES
+from triton_repo_builder.ship.monitoring import rules, scope, source
 from triton_repo_builder.ship.targets import canary_rules, scaling, server
 from triton_repo_builder.ship.targets.facts import Deployment
 from triton_repo_builder.ship.targets.manifests import access, checks, proof, values
@@ -39,7 +40,17 @@ class Objects:
 
     @cached_property
     def scaling(self) -> Scaling | None:
-        return scaling.scaling(self.deployment)
+        return scaling.scaling(self.deployment, self.namespace)
+
+    @property
+    def namespace(self) -> str:
+        """The namespace as series have it; of a chart, a marker; empty if nothing states it."""
+        return values.NAMESPACE if self.helm else self.deployment.spec.kubernetes.namespace
+
+    @property
+    def scope(self) -> dict[str, str]:
+        """Labels that this deployment's series have, and no other's."""
+        return {scope.DEPLOYMENT: self.name, **({"namespace": self.namespace} if self.namespace else {})}
 
     @cached_property
     def server_access(self) -> access.Access:
@@ -138,13 +149,15 @@ class Objects:
             endpoints="",
             objective=settings.objective,
             window=settings.window,
-            groups=rules.groups(facts, settings),
+            groups=scope.groups(rules.groups(facts, settings), self.scope),
         )
         texts = {"rules": plain}
         if facts.counting:
-            texts["drift"] = drift_rules.render()
+            texts["drift"] = scope.file(drift_rules.render(), self.scope)
         if self.scaling:
-            texts["scaling"] = scaling.rules(self.deployment, f'service="{self.name}-headless"')
+            texts["scaling"] = scaling.rules(
+                self.deployment, f'service="{self.name}-headless"', self.namespace
+            )
         return {
             name: self._text(
                 "prometheusrule.yaml", rules={"name": f"{self.name}-{name}", "text": _from_groups(text)}
@@ -192,7 +205,7 @@ class Objects:
             "scaling": self._scaling(),
             "prometheus": _prometheus(self.deployment.spec.kubernetes.prometheus),
         }
-        basic["canary"] = proof.canary(self.deployment)
+        basic["canary"] = proof.canary(self.deployment, self.namespace)
         return {**basic, "smoke": proof.smoke(self.deployment, basic)}
 
     def _facts(self) -> dict[str, Any]:
@@ -221,7 +234,7 @@ class Objects:
             "ready": server.ready_path(deployment),
             "arguments": (
                 *server.arguments(deployment, models=self.server_access.models),
-                f"--metrics-config={proof.latencies(deployment)}_latencies=true",
+                SUMMARIES,
                 *server.restricted("$(TRB_ADMIN_KEY)"),
             ),
             "environment": environment,

@@ -10,12 +10,10 @@ from urllib.parse import quote
 from triton_repo_builder.base import templates
 from triton_repo_builder.ship.monitoring import rules, source
 from triton_repo_builder.ship.targets import canary_rules, server
-from triton_repo_builder.ship.targets.canary_rules import HISTOGRAM, SUMMARY, Sides
+from triton_repo_builder.ship.targets.canary_rules import Sides
 from triton_repo_builder.ship.targets.facts import Deployment
 
 POD = "deploy/kubernetes/smoke-pod.jinja"
-HISTOGRAMS_FROM = "26.01"
-"""Release from which on the server has a histogram of latencies for every model."""
 SCRAPE = 15
 """Seconds between two scrapes, and between two looks at the number of requests."""
 CLIENTS = 8
@@ -51,11 +49,15 @@ def _command(deployment: Deployment, service: str) -> list[str]:
     return ["python3", "-I", "-c", f"import urllib.request; {requests}"]
 
 
-def canary(deployment: Deployment) -> dict[str, Any]:
-    """Values of a Rollout: its steps, and the rules in PromQL on the pods of both versions."""
+def canary(deployment: Deployment, namespace: str = "") -> dict[str, Any]:
+    """Values of a Rollout: its steps, and the rules in PromQL on the pods of both versions.
+
+    ``namespace``: where one Prometheus has several.
+    """
     spec = deployment.spec.canary
     seconds = max(SLACK, math.ceil(spec.hold))
-    pods = f'service="{deployment.name}-headless",rollouts_pod_template_hash='
+    within = f'namespace="{namespace}",' if namespace else ""
+    pods = f'{within}service="{deployment.name}-headless",rollouts_pod_template_hash='
     # Arguments of the analysis: https://argo-rollouts.readthedocs.io/en/stable/features/analysis/
     sides = Sides(stable=f'{pods}"{{{{args.stable-hash}}}}"', canary=f'{pods}"{{{{args.latest-hash}}}}"')
     queries = canary_rules.queries(
@@ -63,7 +65,6 @@ def canary(deployment: Deployment) -> dict[str, Any]:
         sides,
         window=f"{seconds}s",
         requests=spec.requests,
-        latency=latencies(deployment),
     )
     # Answers are compared by the gateway's shadow, which a Rollout does not move.
     left_out = {canary_rules.ANSWERS}
@@ -87,11 +88,6 @@ def canary(deployment: Deployment) -> dict[str, Any]:
             if query.rule.name not in left_out
         ],
     }
-
-
-def latencies(deployment: Deployment) -> str:
-    """The server's metric that p99 is read from: HISTOGRAM or SUMMARY."""
-    return HISTOGRAM if deployment.release.name >= HISTOGRAMS_FROM else SUMMARY
 
 
 def _fewer(models: str, sides: Sides, seconds: int) -> str:

@@ -35,6 +35,8 @@ PLACES: Mapping[str, str] = {
     "prometheus": "prometheus",
 }
 """Values that an operator may override: name in the templates → place in values.yaml."""
+NAMESPACE = "⟦Release.Namespace⟧"
+"""Marker of the namespace of a chart's release."""
 _MARKER = re.compile(r'"⟦([\w.]+)⟧"|⟦([\w.]+)⟧|(\{\{|\}\})')
 _ACTION = re.compile(r"^[ ]*#: (.*)$", re.MULTILINE)
 _CHART_LINE = re.compile(r"^([ ]*)#\|", re.MULTILINE)
@@ -94,8 +96,7 @@ def size(count: int) -> str:
 
 
 def _for_helm(match: re.Match[str]) -> str:
-    if match[1]:
-        return f"{{{{ .Values.{match[1]} | quote }}}}"
-    if match[2]:
-        return f"{{{{ .Values.{match[2]} }}}}"
+    if place := match[1] or match[2]:
+        place = place if place.startswith("Release.") else f"Values.{place}"
+        return f"{{{{ .{place} | quote }}}}" if match[1] else f"{{{{ .{place} }}}}"
     return f'{{{{ "{match[3]}" }}}}'
