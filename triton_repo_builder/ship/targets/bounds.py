@@ -39,9 +39,8 @@ class Steps(Numbers):
         try:
             return super().parse(text)
         except InvalidValue:
-            raise InvalidValue(
-                f"[{text:.60}] is no list of percentages", "write for example [10, 50, 100]"
-            ) from None
+            said = f"[{text:.60}] is no list of percentages" if text else "is empty"
+            raise InvalidValue(said, "write for example [10, 50, 100]") from None
 
 
 def binary(size: int) -> str:

@@ -161,8 +161,8 @@ def _release(file: Path, spec: Spec) -> releases.Release:
             f"'server.release' is {stated}, and the tag of 'server.image' says {tag}: {spec.server.image}",
             "name the release that is in the image; without 'release' it is the tag's",
         )
-    if found := stated or (tag if tag in listed else ""):
-        return listed[found]
+    if stated or tag in listed:
+        return listed[stated or tag]
     return releases.default() if spec.server.image else releases.newest()
 
 

@@ -67,7 +67,7 @@ def alarms(deployment: Deployment) -> dict[str, dict[str, Any]]:
 
 
 def alarms_beside_stable(deployment: Deployment) -> dict[str, dict[str, Any]]:
-    """The same for the variants of ``canary/`` and ``shadow/``, whose names are others."""
+    """Alarms of the variants of ``canary/`` and ``shadow/``, whose names are others."""
     if not deployment.spec.sagemaker.stable:
         return {}
     return {
