@@ -39,7 +39,7 @@ class Steps(Numbers):
         try:
             return super().parse(text)
         except InvalidValue:
-            said = f"[{text:.60}] is no list of percentages" if text else "is empty"
+            said = f"[{text:.60}] is not a list of percentages" if text else "is empty"
             raise InvalidValue(said, "write for example [10, 50, 100]") from None
 
 

@@ -20,7 +20,7 @@ from triton_repo_builder.repository import Model, Repository
 from triton_repo_builder.run.client import admin_key
 from triton_repo_builder.run.serve.processes import shared_memory
 from triton_repo_builder.ship.stores import revision
-from triton_repo_builder.ship.targets.spec import Spec, wrong
+from triton_repo_builder.ship.targets.spec import MEBI, Spec, wrong
 from triton_repo_builder.ship.vcs import git
 
 OFFICIAL = "nvcr.io/nvidia/tritonserver"
@@ -243,12 +243,13 @@ def _loadable(deployment: Deployment) -> None:
 def _fitting(deployment: Deployment) -> None:
     """Raise USAGE for a memory of which /dev/shm, a part of it, would leave too little."""
     memory, shared = deployment.spec.server.memory, deployment.shared_memory
-    if memory < shared + ROOM:
+    least = shared + ROOM
+    if memory < least:
         raise wrong(
             deployment.file,
             f"'server.memory' is {memory >> 20} MiB, and /dev/shm of the Python models takes "
             f"{shared >> 20} MiB of it; a server and a Python process need {ROOM >> 20} MiB more",
-            f"give it more than {(shared + ROOM) >> 20} MiB: models and their runtime need memory besides",
+            f"give it at least {-(-least // MEBI)} MiB; models and their runtime need memory besides",
         )
 
 

@@ -415,7 +415,7 @@ def check(spec: Spec, path: Path) -> None:
         except ValueError:
             raise wrong(
                 path,
-                f"'exposure.{address}' {cut(stated)} is no address of this machine",
+                f"'exposure.{address}' {cut(stated)} is not an address of this machine",
                 "write 127.0.0.1, 0.0.0.0 for all networks, or the address of one",
             ) from None
     if scaling.most and scaling.most < scaling.least:
