@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from triton_repo_builder.ship.stores import revision
-from triton_repo_builder.ship.targets import TARGETS, export
+from triton_repo_builder.ship.targets import TARGETS, export, spec, starter
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "deploy"
@@ -90,6 +90,16 @@ def test_no_key_is_in_a_tree(target: str, tmp_path: Path) -> None:
     assert KEY.strip().encode() not in b"".join(tree(target, tmp_path).values())
 
 
+def as_written(file: Path) -> str:
+    """The file as ``trb deploy init`` would write its values, with the comments of today."""
+    return starter.text(spec.parse(file.read_text(), Path(file.name)))
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_the_example_has_every_key_as_init_writes_it(file: str) -> None:
+    assert (EXAMPLE / file).read_text() == as_written(EXAMPLE / file), "run 'make golden'"
+
+
 @pytest.mark.parametrize("file", FILES)
 def test_the_example_states_the_repository_that_is_committed(file: str, tmp_path: Path) -> None:
     deployment = export.read(project(tmp_path, file.removesuffix(".toml")))
@@ -125,6 +135,7 @@ def _restate(digest: str) -> None:
         file = EXAMPLE / name
         text = re.sub(r'(?m)^revision = ".*"$', f'revision = "sha256:{digest}"', file.read_text())
         file.write_text(re.sub(r"(?m)^(source = .*@sha256:)[0-9a-f]{64}", rf"\g<1>{digest}", text))
+        file.write_text(as_written(file))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from triton_repo_builder.ship.targets.facts import Deployment
 from triton_repo_builder.ship.targets.routes import Backend
 
 FILE = "compose.yaml"
-HANDED = "secrets"
-"""Volume with the secrets, readable by the containers' user."""
+SERVER, PROXY, GATEWAY, MONITORING = "secrets", "proxy-secrets", "gateway-secrets", "monitoring-secrets"
+"""Volumes with the secrets of a service, readable by its user: each has only what that service needs."""
 FOLDER = "deploy/compose"
 STORAGE = "storage.env"
 """File beside deploy.toml with a bucket's credentials, in Compose's format of env files."""
@@ -32,9 +33,11 @@ def preflight(deployment: Deployment) -> None:
         "http_port": exposure.http_port,
         "grpc_port": exposure.grpc_port,
         "gateway_port": exposure.gateway_port if deployment.spec.gateway.image else 0,
-        "prometheus_port": exposure.prometheus_port,
     }
-    host_ports.check(deployment, {name: port for name, port in ports.items() if port})
+    host_ports.check(deployment, exposure.host, {name: port for name, port in ports.items() if port})
+    if exposure.prometheus_port:
+        port = {"prometheus_port": exposure.prometheus_port}
+        host_ports.check(deployment, exposure.monitoring_host, port)
 
 
 def render(deployment: Deployment) -> dict[str, str]:
@@ -146,7 +149,10 @@ def _services(deployment: Deployment) -> dict[str, Any]:
         "prepare": prepare,
         "metrics_key": containers.plain_key(deployment),
         "secrets": {each: escaped(_relative(deployment, path)) for each, path in sorted(secrets.items())},
-        "hand_out": escaped(_hand_out(user, sorted(secrets), metrics_key=containers.plain_key(deployment))),
+        "handed": _handed(deployment),
+        "tls": containers.CERTIFICATE in secrets,
+        "gateway_keys": containers.GATEWAY_KEYS in secrets,
+        "hand_out": escaped(_hand_out(user, _handed(deployment))),
         "fetch": _fetch(deployment),
         "gateway": _gateway(deployment),
         "traefik": variable("TRAEFIK_IMAGE", containers.TRAEFIK),
@@ -158,7 +164,8 @@ def _services(deployment: Deployment) -> dict[str, Any]:
             if each["published"]
         ],
         "exposure": exposure,
-        "host": f"[{exposure.host}]" if ":" in exposure.host else exposure.host,
+        "host": _bracketed(exposure.host),
+        "monitoring_host": _bracketed(exposure.monitoring_host),
         "revision": deployment.revision[:12],
         "volume": spec.repository.source.kind in ("oci", "git"),
     }
@@ -206,21 +213,43 @@ def _gateway(deployment: Deployment) -> dict[str, Any] | None:
     }
 
 
-def _hand_out(user: str, names: list[str], *, metrics_key: bool) -> str:
-    """A script that copies secrets into a volume, where the containers' user may read them.
+def _bracketed(address: str) -> str:
+    """An address before a port."""
+    return f"[{address}]" if ":" in address else address
+
+
+def _handed(deployment: Deployment) -> dict[str, list[str]]:
+    """The volumes of secrets, and the files in each."""
+    secrets = containers.secrets(deployment)
+    handed = {
+        SERVER: [containers.ADMIN_KEY],
+        PROXY: [containers.CERTIFICATE, containers.TLS_KEY] if containers.CERTIFICATE in secrets else [],
+        GATEWAY: [containers.GATEWAY_KEYS] if containers.GATEWAY_KEYS in secrets else [],
+        MONITORING: [containers.METRICS_KEY] if containers.plain_key(deployment) else [],
+    }
+    return {volume: names for volume, names in handed.items() if names}
+
+
+def _hand_out(user: str, handed: Mapping[str, list[str]]) -> str:
+    """A script that copies secrets into volumes, where the containers' user may read them.
 
     Compose mounts the files as they are, and 'trb' wants them readable by their owner only.
     """
-    copies = [f"cat {SECRETS}/{name} | hand {name} {user}" for name in names]
-    if metrics_key:
-        # The first line that is neither empty, a comment nor a digest; its first word.
-        first = (
-            r"sed -e '/^[[:space:]]*\(#\|sha256:\|$\)/d' -e 's/^[[:space:]]*//' -e 's/[[:space:]].*//' -e q"
-        )
-        source = f"{SECRETS}/{containers.GATEWAY_KEYS}"
-        copies.append(f"{first} {source} | hand {containers.METRICS_KEY} {containers.NOBODY}")
-    give = "cat > /handed/.$1; chmod 400 /handed/.$1; chown $2 /handed/.$1; mv -f /handed/.$1 /handed/$1"
-    return "\n".join(["umask 077", f"hand() {{ {give}; }}", *copies, "chmod 755 /handed"])
+    copies = []
+    for volume, names in handed.items():
+        for name in names:
+            source, owner = f"cat {SECRETS}/{name}", user
+            if name == containers.METRICS_KEY:
+                # The first line that is neither empty, a comment nor a digest; its first word.
+                source = (
+                    r"sed -e '/^[[:space:]]*\(#\|sha256:\|$\)/d' -e 's/^[[:space:]]*//' "
+                    rf"-e 's/[[:space:]].*//' -e q {SECRETS}/{containers.GATEWAY_KEYS}"
+                )
+                owner = containers.NOBODY
+            copies.append(f"{source} | hand {volume} {name} {owner}")
+    give = "cat > .$2; chmod 400 .$2; chown $3 .$2; mv -f .$2 $2"
+    hand = f"hand() {{ cd /handed/$1; {give}; }}"
+    return "\n".join(["umask 077", hand, *copies, *(f"chmod 755 /handed/{volume}" for volume in handed)])
 
 
 def _fetch(deployment: Deployment) -> dict[str, Any] | None:

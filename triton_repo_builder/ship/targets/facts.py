@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,11 +20,15 @@ from triton_repo_builder.repository import Model, Repository
 from triton_repo_builder.run.client import admin_key
 from triton_repo_builder.run.serve.processes import shared_memory
 from triton_repo_builder.ship.stores import revision
-from triton_repo_builder.ship.targets.spec import Spec, wrong
+from triton_repo_builder.ship.targets.spec import MEBI, Spec, wrong
 from triton_repo_builder.ship.vcs import git
 
 OFFICIAL = "nvcr.io/nvidia/tritonserver"
 """NVIDIA's image, which has the tag ``YY.MM-py3``."""
+ROOM = 64 << 20
+"""Bytes of memory beyond /dev/shm, at least: an idle tritonserver 24.10 has 34 MiB (VmRSS), so has Python."""
+_TAGGED = re.compile(r"(?:^|/)(?:trb-)?tritonserver:(?P<release>\d\d\.\d\d)(?:-[\w.-]+)?(?:@\S+)?")
+"""A copy of NVIDIA's image, and trb's own: their tags begin with the release."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,16 +127,7 @@ def read(file: Path, spec: Spec, *, secrets: bool = True) -> Deployment:
             where=str(repo.path),
             remedy=f'if you mean the new one, write into [repository]: revision = "sha256:{digest}"',
         )
-    # trb's own image has the embedded server's release.
-    usual = releases.default() if spec.server.image else releases.newest()
-    release = usual
-    if spec.server.release:
-        listed = releases.load()
-        if spec.server.release not in listed:
-            raise wrong(
-                file, f"'server.release' {cut(spec.server.release)} is not known", f"use {', '.join(listed)}"
-            )
-        release = listed[spec.server.release]
+    release = _release(file, spec)
     deployment = Deployment(
         spec=spec,
         file=file,
@@ -147,6 +143,27 @@ def read(file: Path, spec: Spec, *, secrets: bool = True) -> Deployment:
     if secrets:
         _present(file, spec)
     return deployment
+
+
+def _release(file: Path, spec: Spec) -> releases.Release:
+    """The release in the image: stated, or of its tag, or of trb's own image, which is the embedded server's.
+
+    Raises USAGE for an unknown one, and for one that the image's tag contradicts.
+    """
+    stated, listed = spec.server.release, releases.load()
+    if stated and stated not in listed:
+        raise wrong(file, f"'server.release' {cut(stated)} is not known", f"use {', '.join(listed)}")
+    match = _TAGGED.search(spec.server.image)
+    tag = match["release"] if match else ""
+    if stated and tag and stated != tag:
+        raise wrong(
+            file,
+            f"'server.release' is {stated}, and the tag of 'server.image' says {tag}: {spec.server.image}",
+            "name the release that is in the image; without 'release' it is the tag's",
+        )
+    if stated or tag in listed:
+        return listed[stated or tag]
+    return releases.default() if spec.server.image else releases.newest()
 
 
 def no_model(folder: Path) -> TrbError:
@@ -217,20 +234,22 @@ def _loadable(deployment: Deployment) -> None:
                 f"{deployment.release.onnxruntime} of release {deployment.release.name} does not load",
                 where=str(deployment.file),
                 remedy=f"set server.release to {able[0]} or newer"
+                + (", and server.image to an image of it" if deployment.spec.server.image else "")
                 if able
                 else "export it with an older opset",
             )
 
 
 def _fitting(deployment: Deployment) -> None:
-    """Raise USAGE for a memory that /dev/shm alone would fill: it is part of a container's memory."""
+    """Raise USAGE for a memory of which /dev/shm, a part of it, would leave too little."""
     memory, shared = deployment.spec.server.memory, deployment.shared_memory
-    if memory <= shared:
+    least = shared + ROOM
+    if memory < least:
         raise wrong(
             deployment.file,
-            f"'server.memory' is {memory >> 20} MiB, and /dev/shm of the Python models alone is "
-            f"{shared >> 20} MiB",
-            "raise it; models and their runtime need memory besides",
+            f"'server.memory' is {memory >> 20} MiB, and /dev/shm of the Python models takes "
+            f"{shared >> 20} MiB of it; a server and a Python process need {ROOM >> 20} MiB more",
+            f"give it at least {-(-least // MEBI)} MiB; models and their runtime need memory besides",
         )
 
 

@@ -16,12 +16,11 @@ FOLDER = "com.docker.compose.project.working_dir"
 """Label of Compose's containers: the folder of the file that they come from."""
 
 
-def check(deployment: Deployment, ports: Mapping[str, int]) -> None:
+def check(deployment: Deployment, host: str, ports: Mapping[str, int]) -> None:
     """Raise ``TrbError`` PORT_BUSY for the first port that somebody else listens on.
 
-    ``ports``: by their key in ``[exposure]``. An address that is not of this machine is not tried.
+    ``ports``: by their key in ``[exposure]``. A ``host`` that is not of this machine is not tried.
     """
-    host = deployment.spec.exposure.host
     taken = {key: port for key, port in ports.items() if _taken(host, port)}
     if not taken:
         return

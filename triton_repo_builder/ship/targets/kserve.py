@@ -23,6 +23,8 @@ MODELS = "/mnt/models"
 """Where KServe puts what ``storageUri`` names."""
 HTTP, GRPC = 8080, 9000
 """Ports of KServe's own runtimes."""
+TEMPORARY = "1Gi"
+"""Limit of /tmp, as on Kubernetes: KServe fetches the repository into a volume of its own."""
 LABEL = 63
 """Characters of a label's value at most."""
 
@@ -48,6 +50,7 @@ def render(deployment: Deployment) -> dict[str, str]:
         image=deployment.image,
         arguments=_arguments(deployment),
         shared_memory=deployment.shared_memory,
+        temporary=TEMPORARY,
         ready=server.ready_path(deployment),
         start_checks=times.start_checks,
         tick=server.TICK,
@@ -62,6 +65,9 @@ def render(deployment: Deployment) -> dict[str, str]:
         "service-account.yaml": templates.render("deploy/kserve/service_account.yaml.jinja", **common),
         "inference-service.yaml": templates.render(
             "deploy/kserve/inference_service.yaml.jinja", **service, promote=False
+        ),
+        "pod-disruption-budget.yaml": templates.render(
+            "deploy/kserve/pod_disruption_budget.yaml.jinja", **common
         ),
         **_monitoring(deployment, common),
     }
@@ -82,6 +88,7 @@ def render(deployment: Deployment) -> dict[str, str]:
             "deploy/kserve/canary_step.yaml.jinja",
             percent=step,
             replicas=_replicas(deployment, step),
+            **common,
             **predictor,
         )
     return files

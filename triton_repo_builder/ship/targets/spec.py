@@ -18,7 +18,6 @@ from triton_repo_builder.base.option_values import (
     FilePath,
     InvalidValue,
     Number,
-    Numbers,
     Real,
     Seconds,
     Share,
@@ -28,6 +27,14 @@ from triton_repo_builder.base.option_values import (
 from triton_repo_builder.base.text import cut
 from triton_repo_builder.measure.objective import Objective
 from triton_repo_builder.measure.options import Slo
+from triton_repo_builder.ship.targets.bounds import (
+    LEAST_BODY,
+    LEAST_MEMORY,
+    MOST_BODY,
+    MOST_MEMORY,
+    Size,
+    Steps,
+)
 
 FILE = "deploy.toml"
 T = TypeVar("T")
@@ -39,7 +46,7 @@ _GIT = re.compile(r"git\+(?P<url>(?:https|ssh|file)://[^\s#@]+)@(?P<commit>[0-9a
 STORES = ("s3", "gs", "az")
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _DOMAIN = re.compile(rf"(?=.{{1,253}}$)({_LABEL}\.)*{_LABEL}")
-EXAMPLES: dict[type[Value], str] = {Seconds: ', such as "5m"', Bytes: ', such as "4GiB"'}
+EXAMPLES: tuple[tuple[type[Value], str], ...] = ((Seconds, ', such as "5m"'), (Bytes, ', such as "4GiB"'))
 """Examples of values that look like numbers and are texts."""
 
 
@@ -132,11 +139,19 @@ class Server:
 
     image: str = key(Text(), "Image with a tritonserver.", "", default="NVIDIA's image of the release")
     release: str = key(
-        Text(), "Triton's release in the image.", "", default="the newest; of an own image 24.10"
+        Text(),
+        "Triton's release in the image.",
+        "",
+        default="of the image's tag (tritonserver:25.01-py3), else 24.10; without an image the newest",
     )
     replicas: int = key(Number(1, 1000), "Replicas without autoscaling.", 2)
     cpus: float = key(Real(0.1, 1024), "Cores of a replica.", 2.0)
-    memory: int = key(Bytes(), "Memory of a replica, /dev/shm included.", 4 << 30, default="4GiB")
+    memory: int = key(
+        Size(LEAST_MEMORY, MOST_MEMORY),
+        "Memory of a replica, /dev/shm included.",
+        4 << 30,
+        default="4GiB",
+    )
     gpus: int = key(Number(0, 64), "GPUs of a replica.", 0)
     start: float = key(
         Seconds(), "Until a replica that loads and warms up must be ready.", 300.0, default="5m"
@@ -157,7 +172,7 @@ class Gateway:
     )
     replicas: int = key(Number(1, 1000), "Replicas.", 1)
     cpus: float = key(Real(0.1, 1024), "Cores of a replica.", 1.0)
-    memory: int = key(Bytes(), "Memory of a replica.", 1 << 30, default="1GiB")
+    memory: int = key(Size(LEAST_MEMORY, MOST_MEMORY), "Memory of a replica.", 1 << 30, default="1GiB")
     keys: Path | None = key(
         FilePath(folder=False), "File of API keys, as of --api-keys.", None, default="open"
     )
@@ -167,12 +182,17 @@ class Gateway:
 class Exposure:
     """Who reaches it. Model control, shared memory, trace and logging always need the admin key."""
 
-    host: str = key(Text(), "Address that ports are published on (Compose, Swarm).", "127.0.0.1")
+    host: str = key(Text(), "Address that the proxy's ports are published on (Compose, Swarm).", "127.0.0.1")
     domain: str = key(Text(), "Host name of the route (Kubernetes, TLS).", "", default="any")
     http_port: int = key(Number(0, HIGHEST_PORT), "Of the proxy, for KServe V2 over HTTP; 0: none.", 8000)
     grpc_port: int = key(Number(0, HIGHEST_PORT), "Of the proxy, for KServe V2 over gRPC; 0: none.", 8001)
     gateway_port: int = key(Number(0, HIGHEST_PORT), "Of the proxy, for the gateway's API; 0: none.", 9000)
-    prometheus_port: int = key(Number(0, HIGHEST_PORT), "Of Prometheus (Compose); 0: none.", 9090)
+    monitoring_host: str = key(
+        Text(),
+        "Address of Prometheus and Grafana, which ask for no login; Swarm publishes them with 0.0.0.0 only.",
+        "127.0.0.1",
+    )
+    prometheus_port: int = key(Number(0, HIGHEST_PORT), "Of Prometheus (Compose, Swarm); 0: none.", 9090)
     grafana_port: int = key(
         Number(0, HIGHEST_PORT), "Of Grafana (Compose, profile dashboard); 0: none.", 3000
     )
@@ -181,7 +201,9 @@ class Exposure:
     admin_key: Path = key(
         FilePath(folder=False), "File with the key of the administrative APIs.", Path("admin_key")
     )
-    body_limit: int = key(Bytes(), "Largest request that the proxy takes.", 64 << 20, default="64MiB")
+    body_limit: int = key(
+        Size(LEAST_BODY, MOST_BODY), "Largest request that the proxy takes.", 64 << 20, default="64MiB"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,7 +278,7 @@ class Canary:
     """Steps by which a new version takes over."""
 
     steps: tuple[int, ...] = key(
-        Numbers(int), "Percent of the traffic, ascending, 100 last.", (10, 50, ALL), default="[10, 50, 100]"
+        Steps(int), "Percent of the traffic, ascending, 100 last.", (10, 50, ALL), default="[10, 50, 100]"
     )
     requests: int = key(Number(1, 10_000_000), "Requests that the canary must answer in each step.", 200)
     hold: float = key(Seconds(), "Shortest step.", 60.0, default="1m")
@@ -360,7 +382,7 @@ def _value(kind: Value, value: Any, unset: Any, path: Path, where: str) -> Any:
     except InvalidValue as error:
         raise wrong(path, f"'{where}': {error.message}", error.remedy or f"correct '{where}'") from None
     except TypeError:
-        example = EXAMPLES.get(type(kind), "")
+        example = next((text for each, text in EXAMPLES if isinstance(kind, each)), "")
         raise wrong(
             path, f"'{where}' = {cut(value)} is not valid", f"give it as {kind.expected}{example}"
         ) from None
@@ -392,30 +414,36 @@ def check(spec: Spec, path: Path) -> None:
         raise wrong(
             path, f"'exposure.domain' {cut(exposure.domain)} is no host name", "write it as bert.example.com"
         )
-    try:
-        ipaddress.ip_address(exposure.host)
-    except ValueError:
-        raise wrong(
-            path,
-            f"'exposure.host' {cut(exposure.host)} is no address of this machine",
-            "write 127.0.0.1, 0.0.0.0 for all networks, or the address of one",
-        ) from None
+    for address in ("host", "monitoring_host"):
+        stated = getattr(exposure, address)
+        try:
+            ipaddress.ip_address(stated)
+        except ValueError:
+            raise wrong(
+                path,
+                f"'exposure.{address}' {cut(stated)} is not an address of this machine",
+                "write 127.0.0.1, 0.0.0.0 for all networks, or the address of one",
+            ) from None
     if scaling.most and scaling.most < scaling.least:
         raise wrong(
             path, f"'autoscaling.most' is below 'least', {scaling.least}", "raise it, or lower 'least'"
         )
     if (exposure.tls_certificate is None) != (exposure.tls_key is None):
         raise wrong(path, "'exposure' has half a TLS identity", "give both tls_certificate and tls_key")
-    ports = [
-        *(exposure.http_port, exposure.grpc_port, exposure.gateway_port),
-        *(exposure.prometheus_port, exposure.grafana_port),
-    ]
-    used = [port for port in ports if port]
-    if len(set(used)) < len(used):
-        raise wrong(path, "'exposure' has one port twice", "give each its own, or 0 for none")
-    source, stated = spec.repository.source, spec.repository.revision.removeprefix("sha256:")
+    used: dict[int, str] = {}
+    for name in ("http_port", "grpc_port", "gateway_port", "prometheus_port", "grafana_port"):
+        port = getattr(exposure, name)
+        if other := used.get(port):
+            raise wrong(
+                path,
+                f"'exposure.{other}' and 'exposure.{name}' are both {port}",
+                "give each its own, or 0 for none",
+            )
+        if port:
+            used[port] = name
+    source, digest = spec.repository.source, spec.repository.revision.removeprefix("sha256:")
     # A bucket's digest is the revision's, a registry's is the image's.
-    if source.kind in STORES and stated and not source.location.endswith(f"@sha256:{stated}"):
+    if source.kind in STORES and digest and not source.location.endswith(f"@sha256:{digest}"):
         raise wrong(
             path,
             "'repository.source' is another revision than 'repository.revision'",

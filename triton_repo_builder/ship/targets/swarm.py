@@ -25,6 +25,8 @@ FILE = "stack.yml"
 FOLDER = "deploy/swarm"
 EVERYWHERE = ("0.0.0.0", "::")
 """Addresses that Swarm can publish on."""
+NOWHERE = ("127.0.0.1", "::1")
+"""Addresses that keep Prometheus unpublished: it asks for no login."""
 FETCHED = "/tmp/repository"
 """The repository that a replica itself pulls."""
 TICK = 5
@@ -87,6 +89,14 @@ def _possible(deployment: Deployment) -> None:
             f"'exposure.host' is {spec.exposure.host}, "
             "but Swarm publishes a port on every address of a machine",
             'set exposure.host = "0.0.0.0" if that is meant, and keep strangers out with a firewall',
+        )
+    if spec.exposure.prometheus_port and spec.exposure.monitoring_host not in (*EVERYWHERE, *NOWHERE):
+        raise refuse(
+            deployment,
+            f"'exposure.monitoring_host' is {spec.exposure.monitoring_host}, "
+            "but Swarm publishes a port on every address of a machine",
+            f'leave it at {NOWHERE[0]}, which publishes nothing; with "0.0.0.0" everybody who reaches the '
+            "machine may ask Prometheus",
         )
     if spec.gateway.image and kind in ("s3", "gs"):
         raise refuse(
@@ -166,7 +176,11 @@ def _services(deployment: Deployment, contents: dict[str, str]) -> dict[str, Any
         "cpus": containers.percent(spec.server.cpus),
         "gateway_cpus": containers.percent(spec.gateway.cpus),
         "shared_memory": deployment.shared_memory,
-        "disk": source in ("s3", "gs", "oci"),
+        "disk": source in ("s3", "gs", "oci") or _unpacks(deployment),
+        "gateway_disk": source == "oci",
+        "prometheus_port": spec.exposure.prometheus_port
+        if spec.exposure.monitoring_host in EVERYWHERE
+        else 0,
         "storage": escaped(_relative(deployment, deployment.file.parent / "storage.env"))
         if (deployment.file.parent / "storage.env").exists() and source in ("s3", "gs")
         else "",
@@ -201,6 +215,12 @@ def _services(deployment: Deployment, contents: dict[str, str]) -> dict[str, Any
         "keys": bool(spec.gateway.keys),
         "tls": spec.exposure.tls_certificate is not None,
     }
+
+
+def _unpacks(deployment: Deployment) -> bool:
+    """Whether a Python environment is unpacked in /tmp: a tmpfs of a stack is mounted ``noexec``."""
+    models = deployment.repository.models
+    return any("EXECUTION_ENV_PATH" in model.config.parameters for model in models if model.stated)
 
 
 def _gateway_command(deployment: Deployment, url: str) -> list[str]:

@@ -53,14 +53,19 @@ def test_ports_are_published_on_the_host_of_the_exposure_by_the_proxy_only(tmp_p
     published = {name: service["ports"] for name, service in made.items() if "ports" in service}
     assert published == {
         "traefik": ["127.0.0.2:8100:8000", "127.0.0.2:9000:9000"],
-        "prometheus": ["127.0.0.2:9090:9090"],
-        "grafana": ["127.0.0.2:3000:3000"],
+        # They ask for no login.
+        "prometheus": ["127.0.0.1:9090:9090"],
+        "grafana": ["127.0.0.1:3000:3000"],
     }
     # Without a route for gRPC the gateway asks the servers themselves.
     assert "--url=bert:8001" in made["bert-gateway"]["command"]
     made = services(tmp_path / "6", OWN + '[exposure]\nhost = "::1"\nprometheus_port = 0\ngrafana_port = 0\n')
     assert made["traefik"]["ports"] == ["[::1]:8000:8000", "[::1]:8001:8001"]
     assert "ports" not in made["prometheus"] and "grafana" not in made
+    asked = services(tmp_path / "asked", OWN + '[exposure]\nmonitoring_host = "::"\n')
+    assert asked["prometheus"]["ports"] == ["[::]:9090:9090"] and asked["grafana"]["ports"] == [
+        "[::]:3000:3000"
+    ]
 
 
 def test_the_key_is_in_a_secret_and_nowhere_in_the_files(tmp_path: Path) -> None:
@@ -142,12 +147,45 @@ def test_prometheus_gets_a_key_of_the_gateway_if_there_is_a_plain_one(tmp_path: 
     assert 'credentials_file: "/run/secrets/gateway_key"' in files["monitoring/prometheus.yml"]
     made = yaml.safe_load(files[compose.FILE])["services"]
     assert "/run/secrets" in [each["target"] for each in made["prometheus"]["volumes"]]
-    assert "hand gateway_key 65534:65534" in made["bert-secrets"]["command"][0]
+    assert "hand monitoring-secrets gateway_key 65534:65534" in made["bert-secrets"]["command"][0]
     assert "--api-keys=/run/secrets/gateway_keys" in made["bert-gateway"]["command"]
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "keys").write_text(f"sha256:{DIGEST} bob\n")
     files = compose.render(deployment(tmp_path / "other", text))
     assert "trb-gateway" not in files["monitoring/prometheus.yml"]
+
+
+def test_a_service_gets_the_secrets_that_it_needs_and_no_others(tmp_path: Path) -> None:
+    def volumes(root: Path, text: str) -> dict[str, set[str]]:
+        document = yaml.safe_load(compose.render(deployment(root, text))[compose.FILE])
+        found = {
+            name: {each["source"] for each in service.get("volumes", ()) if "secrets" in each["source"]}
+            for name, service in document["services"].items()
+        }
+        assert found.pop("bert-secrets") <= document["volumes"].keys()
+        return {name: sources for name, sources in found.items() if sources}
+
+    servers = {"bert": {"secrets"}, "bert-canary": {"secrets"}}
+    assert volumes(tmp_path / "few", OWN + GATEWAY) == servers
+    for name in ("cert.pem", "key.pem", "keys"):
+        (tmp_path / name).write_text("a-key-of-a-client-0123\n")
+    tls = '[exposure]\ntls_certificate = "../cert.pem"\ntls_key = "../key.pem"\n'
+    text = f'{OWN}{GATEWAY}keys = "../keys"\n{tls}'
+    assert volumes(tmp_path / "all", text) == {
+        **servers,
+        "traefik": {"proxy-secrets"},
+        "bert-gateway": {"gateway-secrets"},
+        "prometheus": {"monitoring-secrets"},
+    }
+    made = services(tmp_path / "again", text)["bert-secrets"]
+    copies = [line.partition("hand ")[2] for line in made["command"][0].split("\n") if "| hand" in line]
+    assert copies == [
+        "secrets admin_key 1000:1000",
+        "proxy-secrets tls_certificate 1000:1000",
+        "proxy-secrets tls_key 1000:1000",
+        "gateway-secrets gateway_keys 1000:1000",
+        "monitoring-secrets gateway_key 65534:65534",
+    ]
 
 
 def test_the_first_to_start_is_the_last_to_stop(tmp_path: Path) -> None:
@@ -263,4 +301,4 @@ def test_a_port_that_is_taken_is_named_before_anything_is_written(
 
 
 def test_an_address_of_another_machine_is_not_tried(tmp_path: Path) -> None:
-    host_ports.check(deployment(tmp_path, OWN + '[exposure]\nhost = "192.0.2.1"\n'), {"http_port": 8000})
+    host_ports.check(deployment(tmp_path, OWN), "192.0.2.1", {"http_port": 8000})

@@ -12,7 +12,7 @@ from triton_repo_builder.base import releases
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.run.serve.processes import shared_memory
 from triton_repo_builder.ship.stores import revision
-from triton_repo_builder.ship.targets import export
+from triton_repo_builder.ship.targets import export, facts
 
 
 def refusal(tmp_path: Path, text: str = "") -> TrbError:
@@ -45,6 +45,30 @@ def test_another_folder_than_the_files_is_no_matter(tmp_path: Path, monkeypatch:
 def test_an_own_image_has_the_release_of_the_embedded_server(tmp_path: Path) -> None:
     deployment = deployments.deployment(tmp_path, '[server]\nimage = "registry.example/bert:1"\n')
     assert (deployment.image, deployment.release) == ("registry.example/bert:1", releases.default())
+
+
+TAGGED = [
+    ("nvcr.io/nvidia/tritonserver:25.01-py3", "25.01"),
+    ("123456789012.dkr.ecr.eu-central-1.amazonaws.com/tritonserver:25.01-py3", "25.01"),
+    (f"nvcr.io/nvidia/tritonserver:25.01-py3-min@sha256:{'0' * 64}", "25.01"),
+    ("trb-tritonserver:24.10-cpu", "24.10"),
+    # Neither a tag of NVIDIA's, nor a release that trb knows.
+    ("registry.example/bert:25.01", releases.default().name),
+    ("nvcr.io/nvidia/tritonserver:99.01-py3", releases.default().name),
+]
+
+
+@pytest.mark.parametrize(("image", "release"), TAGGED)
+def test_the_release_is_the_one_of_the_images_tag(tmp_path: Path, image: str, release: str) -> None:
+    assert deployments.deployment(tmp_path, f'[server]\nimage = "{image}"\n').release.name == release
+
+
+def test_a_release_that_the_images_tag_contradicts_is_refused(tmp_path: Path) -> None:
+    image = "nvcr.io/nvidia/tritonserver:24.10-py3"
+    error = refusal(tmp_path, f'[server]\nimage = "{image}"\nrelease = "25.01"\n')
+    assert "'server.release' is 25.01, and the tag of 'server.image' says 24.10" in error.message
+    same = deployments.deployment(tmp_path / "same", f'[server]\nimage = "{image}"\nrelease = "24.10"\n')
+    assert same.release.name == "24.10"
 
 
 def test_an_unknown_release_lists_the_known_ones(tmp_path: Path) -> None:
@@ -120,6 +144,21 @@ def test_an_admin_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
 def test_a_memory_that_shared_memory_alone_fills(tmp_path: Path) -> None:
     error = refusal(tmp_path, '[server]\nmemory = "64MiB"\n')
     assert "'server.memory' is 64 MiB, and /dev/shm" in error.message
+
+
+def test_a_memory_that_leaves_no_room_for_the_server(tmp_path: Path) -> None:
+    given = deployments.deployment(tmp_path)
+    least = given.shared_memory + facts.ROOM
+    mebi = -(-least // (1 << 20))
+    assert (
+        deployments.deployment(tmp_path / "enough", f'[server]\nmemory = "{mebi}MiB"\n').spec.server.memory
+        >= least
+    )
+    error = refusal(tmp_path / "less", f'[server]\nmemory = "{mebi - 1}MiB"\n')
+    assert (
+        f"'server.memory' is {mebi - 1} MiB" in error.message
+        and f"{facts.ROOM >> 20} MiB more" in error.message
+    )
 
 
 def test_without_a_batcher_each_request_is_a_batch(tmp_path: Path) -> None:

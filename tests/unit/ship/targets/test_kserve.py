@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support import deploy_files as files
+from tests.support import kubernetes
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.ship.targets import facts
 from triton_repo_builder.ship.targets.facts import Deployment
@@ -53,6 +54,7 @@ def test_every_object_is_valid_by_its_schema(root: Path) -> None:
         "canary/step-50.yaml",
         "inference-service.yaml",
         "kustomization.yaml",
+        "pod-disruption-budget.yaml",
         "service-account.yaml",
         "serving-runtime.yaml",
     ]
@@ -94,6 +96,8 @@ def test_the_runtime_runs_triton_as_every_target_does(root: Path) -> None:
     assert container["resources"]["limits"] == {"cpu": "1.5", "memory": str(2 << 30)}
     shared = next(volume for volume in runtime["spec"]["volumes"] if volume["name"] == "shared-memory")
     assert shared["emptyDir"] == {"medium": "Memory", "sizeLimit": str(deployment.shared_memory)}
+    temporary = next(volume for volume in runtime["spec"]["volumes"] if volume["name"] == "temporary")
+    assert temporary["emptyDir"] == {"sizeLimit": "1Gi"}
     assert container["securityContext"]["runAsUser"] == 1000
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
 
@@ -122,7 +126,10 @@ def test_a_canary_has_the_steps_shares_and_as_many_replicas(root: Path) -> None:
         shares[canary["trafficPercent"]] = canary["predictor"]["minReplicas"]
         # The last step's predictor becomes the stable one without a restart: it is the same.
         assert canary["predictor"]["name"] == predictor["name"]
-        assert canary["predictor"]["model"] == predictor["model"]
+        counted = ("minReplicas", "maxReplicas")
+        assert {key: value for key, value in canary["predictor"].items() if key not in counted} == {
+            key: value for key, value in predictor.items() if key not in counted
+        }
     assert shares == {5: 1, 30: 2, 100: 4}
     assert service["metadata"]["annotations"]["serving.kserve.io/deploymentMode"] == "Standard"
     assert rendered["canary/abort.yaml"] == {"spec": {"canary": None}}
@@ -184,6 +191,17 @@ def test_what_the_autoscaler_reads_is_recorded_from_these_pods(root: Path) -> No
     labels = rendered["serving-runtime.yaml"]["spec"]["labels"]
     selected = rendered["pod-monitor.yaml"]["spec"]["selector"]["matchLabels"]
     assert selected.items() <= labels.items()
+
+
+@pytest.mark.parametrize("version", kubernetes.VERSIONS)
+def test_a_drained_node_takes_one_replica_at_a_time(root: Path, version: str) -> None:
+    rendered = objects(from_bucket(root))
+    budget = rendered["pod-disruption-budget.yaml"]
+    assert kubernetes.faults([budget], version) == []
+    assert budget["spec"]["maxUnavailable"] == 1
+    labels = rendered["serving-runtime.yaml"]["spec"]["labels"]
+    assert budget["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    assert "pod-disruption-budget.yaml" in rendered["kustomization.yaml"]["resources"]
 
 
 SOURCES = [

@@ -38,6 +38,11 @@ REQUESTS = {
     "canary/step-100": ("sagemaker", "UpdateEndpointWeightsAndCapacities"),
     "canary/abort": ("sagemaker", "UpdateEndpointWeightsAndCapacities"),
     "canary/promote": ("sagemaker", "UpdateEndpoint"),
+    **{
+        f"canary/alarm-{kind}-{variant}": ("cloudwatch", "PutMetricAlarm")
+        for kind in ("failures", "latency")
+        for variant in ("stable", "candidate")
+    },
     "shadow/create-endpoint-config": ("sagemaker", "CreateEndpointConfig"),
     "shadow/update-endpoint": ("sagemaker", "UpdateEndpoint"),
 }
@@ -216,6 +221,32 @@ def test_alarms_follow_the_rules_and_the_objective(root: Path) -> None:
     assert bodies["alarm-latency"]["ExtendedStatistic"] == "p99"
 
 
+def watched(body: dict[str, Any]) -> set[str]:
+    """Names of the variants that an alarm asks CloudWatch for."""
+    metrics = [each["MetricStat"]["Metric"] for each in body.get("Metrics", ()) if "MetricStat" in each]
+    listed = [each for metric in (metrics or [body]) for each in metric["Dimensions"]]
+    return {each["Value"] for each in listed if each["Name"] == "VariantName"}
+
+
+def test_every_variant_that_a_configuration_names_has_its_alarms(root: Path) -> None:
+    bodies = requests(root, sagemaker={"stable": "bert-old"})
+    variants = {
+        folder: {
+            each["VariantName"]
+            for key in ("ProductionVariants", "ShadowProductionVariants")
+            for each in bodies[f"{folder}create-endpoint-config"].get(key, ())
+        }
+        for folder in ("", "canary/", "shadow/")
+    }
+    for kind in ("failures", "latency"):
+        assert watched(bodies[f"alarm-{kind}"]) == variants[""]
+        beside = {each: bodies[f"canary/alarm-{kind}-{each}"] for each in variants["canary/"]}
+        assert variants["shadow/"] == beside.keys()
+        assert {each: watched(body) for each, body in beside.items()} == {each: {each} for each in beside}
+    alarms = [body["AlarmName"] for path, body in bodies.items() if "alarm-" in path]
+    assert len(alarms) == len(set(alarms)) == 6
+
+
 def test_variants_beside_the_stable_model(root: Path) -> None:
     bodies = requests(root, sagemaker={"stable": "bert-old"}, canary={"steps": [20, 60, 100]})
     model = bodies["create-model"]["ModelName"]
@@ -261,6 +292,7 @@ def refusals() -> Iterator[tuple[str, dict[str, dict[str, Any]]]]:
     yield "no role's ARN", {"sagemaker": {"role": "arn:aws:iam::1:role/x"}}
     yield "has no 'sagemaker.bucket'", {"sagemaker": {"bucket": ""}}
     yield "'sagemaker.bucket' is 'models', no URL", {"sagemaker": {"bucket": "models"}}
+    yield "'sagemaker.bucket': ", {"sagemaker": {"bucket": "s3://b/p"}}
     yield "must be s3://BUCKET/PREFIX", {"sagemaker": {"bucket": "s3://localhost:9000/models"}}
     yield "SageMaker takes images of Amazon ECR only", {"server": {"image": ""}}
     yield "'sagemaker.instance' is 'm5.large'", {"sagemaker": {"instance": "m5.large"}}

@@ -133,7 +133,17 @@ def test_places_that_name_no_revision(tmp_path: Path, text: str) -> None:
         ('name = "bert"\n[server]\nimage = "a b"', "'server.image' = 'a b' has characters", "correct"),
         ('name = "bert"\n[server]\nimage = "a\\nb"', "'server.image'", "correct"),
         ('name = "bert"\n[exposure]\nhttp_port = 65536', "'exposure.http_port': must be", ""),
-        ('name = "bert"\n[exposure]\nhttp_port = 8001', "one port twice", "0 for none"),
+        (
+            'name = "bert"\n[exposure]\nhttp_port = 8001',
+            "'exposure.http_port' and 'exposure.grpc_port' are both 8001",
+            "0",
+        ),
+        ('name = "bert"\n[exposure]\ngrafana_port = 9000', "'exposure.gateway_port' and 'exposure.graf", "0"),
+        ('name = "bert"\n[exposure]\nmonitoring_host = "x"', "'exposure.monitoring_host' 'x'", "127.0.0.1"),
+        ('name = "bert"\n[exposure]\nbody_limit = "900000GiB"', "must be from 1KiB to 2GiB, not 878.9", ""),
+        ('name = "bert"\n[exposure]\nbody_limit = "0GiB"', "'exposure.body_limit': must be from 1KiB", ""),
+        ('name = "bert"\n[server]\nmemory = "900000GiB"', "must be from 64MiB to 32TiB, not 878.9", ""),
+        ('name = "bert"\n[gateway]\nmemory = "1KiB"', "'gateway.memory': must be from 64MiB", ""),
         ('name = "bert"\n[exposure]\nhost = "example.com"', "'exposure.host' 'example.com'", "127.0.0.1"),
         ('name = "bert"\n[exposure]\ndomain = "a_b"', "'exposure.domain' 'a_b'", "bert.example.com"),
         ('name = "bert"\n[exposure]\ntls_key = "k"', "half a TLS identity", "both"),
@@ -150,6 +160,7 @@ def test_places_that_name_no_revision(tmp_path: Path, text: str) -> None:
             "trb push",
         ),
         ('name = "bert"\n[repository]\nsource = "image"', "'server.image' names none", "--repository"),
+        ('name = "bert"\n[canary]\nsteps = [0, 100]', "'canary.steps': [0,100] is not a list of", "[10, 50,"),
     ],
 )
 def test_each_mistake_is_named(tmp_path: Path, text: str, message: str, remedy: str) -> None:

@@ -146,7 +146,7 @@ def whole(least: int, most: int) -> st.SearchStrategy[int]:
 
 @given(
     replicas=whole(1, 1000),
-    memory=whole(1, 1 << 20),
+    memory=whole(64, 1 << 20),
     seconds=st.decimals(1, 2_592_000, places=3),
     requests=whole(1, 10_000_000),
     cpus=st.floats(0.1, 1024),

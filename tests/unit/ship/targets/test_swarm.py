@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.stacks import KEY, deployment
+from tests.support.stacks import KEY, deployment, folder
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.ship.targets import swarm
+from triton_repo_builder.ship.targets import export, swarm
 from triton_repo_builder.ship.vcs import git
 
 OWN = '[server]\nimage = "own:1"\nreplicas = 3\n[exposure]\nhost = "0.0.0.0"\n'
@@ -109,6 +109,34 @@ def test_prometheus_finds_replicas_by_dns(tmp_path: Path) -> None:
         "traefik": (["tasks.traefik"], 8080),
     }
     assert "monitoring/rules.yml" in files
+
+
+def test_prometheus_asks_for_no_login_and_so_has_no_port_unless_that_is_asked_for(tmp_path: Path) -> None:
+    assert "ports" not in stack(tmp_path)["services"]["prometheus"]
+    asked = IMAGE.replace('"0.0.0.0"', '"0.0.0.0"\nmonitoring_host = "0.0.0.0"')
+    (port,) = stack(tmp_path / "asked", asked)["services"]["prometheus"]["ports"]
+    assert port["published"] == 9090
+    none = asked.replace("monitoring_host", "prometheus_port = 0\nmonitoring_host")
+    assert "ports" not in stack(tmp_path / "none", none)["services"]["prometheus"]
+    with pytest.raises(TrbError, match=r"'exposure\.monitoring_host' is 10\.0\.0\.1, but Swarm"):
+        stack(tmp_path / "one", asked.replace('host = "0.0.0.0"\n[', 'host = "10.0.0.1"\n['))
+
+
+def test_the_stack_says_how_machines_get_images_of_a_private_registry(tmp_path: Path) -> None:
+    text = rendered(tmp_path)[swarm.FILE]
+    assert "#   docker stack deploy --with-registry-auth --compose-file stack.yml bert\n" in text
+
+
+def test_libraries_of_a_python_environment_are_loaded_from_a_disk(tmp_path: Path) -> None:
+    assert {"type": "tmpfs", "target": "/tmp"} in stack(tmp_path)["services"]["bert"]["volumes"]
+    other = tmp_path / "other"
+    config = other / "model_repository" / "step" / "config.pbtxt"
+    file = folder(other, IMAGE)
+    archive = '{ string_value: "$$TRITON_MODEL_DIRECTORY/environment.tar.gz" }'
+    config.write_text(f'{config.read_text()}parameters {{ key: "EXECUTION_ENV_PATH" value {archive} }}\n')
+    given = export.read(file, other / "deploy" / "swarm")
+    server = yaml.safe_load(swarm.render(given)[swarm.FILE])["services"]["bert"]
+    assert {"type": "volume", "target": "/tmp"} in server["volumes"]
 
 
 def test_a_replica_pulls_from_a_registry_itself(tmp_path: Path) -> None:

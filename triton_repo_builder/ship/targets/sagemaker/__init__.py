@@ -41,6 +41,7 @@ def render(deployment: Deployment) -> dict[str, str | Stream]:
         "update-endpoint": {**endpoint, "DeploymentConfig": rollout.rollout(deployment)},
         **rollout.alarms(deployment),
         **rollout.autoscaling(deployment),
+        **rollout.alarms_beside_stable(deployment),
         **variants.beside_stable(deployment, model, config["EndpointConfigName"], tags),
     }
     files: dict[str, str | Stream] = {f"{path}.json": document(body) for path, body in requests.items()}

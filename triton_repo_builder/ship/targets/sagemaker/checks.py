@@ -76,7 +76,12 @@ def _bucket(deployment: Deployment) -> str:
             f"'sagemaker.bucket' is {stated!r:.80}, no URL" if stated else "has no 'sagemaker.bucket'",
             'write bucket = "s3://BUCKET/PREFIX", for the archive; or push it and set repository.source',
         )
-    target = stores.parse(stated)
+    try:
+        target = stores.parse(stated)
+    except TrbError as error:
+        raise wrong(
+            file, f"'sagemaker.bucket': {error.message}", 'write bucket = "s3://BUCKET/PREFIX"'
+        ) from None
     assert isinstance(target, Bucket)
     if target.endpoint or target.revision:
         raise wrong(file, "'sagemaker.bucket' must be s3://BUCKET/PREFIX", "leave out host and revision")

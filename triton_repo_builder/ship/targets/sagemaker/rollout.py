@@ -7,7 +7,7 @@ from typing import Any
 
 from triton_repo_builder.ship.targets import server
 from triton_repo_builder.ship.targets.facts import Deployment
-from triton_repo_builder.ship.targets.sagemaker.variants import SERVER
+from triton_repo_builder.ship.targets.sagemaker.variants import CANDIDATE, SERVER, STABLE
 from triton_repo_builder.ship.targets.spec import wrong
 
 LARGEST_CANARY = 50
@@ -59,9 +59,28 @@ def rollout(deployment: Deployment) -> dict[str, Any]:
 
 
 def alarms(deployment: Deployment) -> dict[str, dict[str, Any]]:
-    """Requests of ``aws cloudwatch put-metric-alarm``: what takes a new version back."""
+    """Requests of ``aws cloudwatch put-metric-alarm``: what takes a new version back.
+
+    CloudWatch has one series for a variant's name: during blue/green it is of both fleets together.
+    """
+    return _alarms(deployment, SERVER, "")
+
+
+def alarms_beside_stable(deployment: Deployment) -> dict[str, dict[str, Any]]:
+    """Alarms of the variants of ``canary/`` and ``shadow/``, whose names are others."""
+    if not deployment.spec.sagemaker.stable:
+        return {}
+    return {
+        f"canary/{path}-{variant}": body
+        for variant in (STABLE, CANDIDATE)
+        for path, body in _alarms(deployment, variant, f"-{variant}").items()
+    }
+
+
+def _alarms(deployment: Deployment, variant: str, suffix: str) -> dict[str, dict[str, Any]]:
+    """The alarms of a variant. ``suffix``: of their names."""
     name, spec = deployment.name, deployment.spec
-    dimensions = [{"Name": "EndpointName", "Value": name}, {"Name": "VariantName", "Value": SERVER}]
+    dimensions = [{"Name": "EndpointName", "Value": name}, {"Name": "VariantName", "Value": variant}]
     common = {"EvaluationPeriods": 1, "TreatMissingData": "notBreaching"}
 
     def metric(label: str, counter: str) -> dict[str, Any]:
@@ -76,7 +95,7 @@ def alarms(deployment: Deployment) -> dict[str, dict[str, Any]]:
     statistic = {"Statistic": "Maximum"} if percentile == "max" else {"ExtendedStatistic": percentile}
     return {
         "alarm-failures": {
-            "AlarmName": f"{name}-failures",
+            "AlarmName": f"{name}{suffix}-failures",
             "AlarmDescription": "Share of requests that the container failed.",
             **common,
             "ComparisonOperator": "GreaterThanThreshold",
@@ -93,7 +112,7 @@ def alarms(deployment: Deployment) -> dict[str, dict[str, Any]]:
             ],
         },
         "alarm-latency": {
-            "AlarmName": f"{name}-latency",
+            "AlarmName": f"{name}{suffix}-latency",
             "AlarmDescription": f"Latency objective: {spec.objective}.",
             **common,
             "ComparisonOperator": "GreaterThanThreshold",
