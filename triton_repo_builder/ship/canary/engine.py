@@ -321,7 +321,7 @@ class Engine:
     def _live(self, traffic: Traffic, window: _Window, golden: GoldenResults) -> Traffic:
         """The traffic with the distributions of clients' texts only.
 
-        The servers count golden cases among the texts: few among those of the stable server, most of the
+        The servers count golden cases among the texts: few beside the stable server's, most of the
         canary's if it has little traffic. So what is counted while they are sent is left out, for both sides.
         """
         if not window.since or not window.until:
