@@ -289,16 +289,17 @@ class Engine:
                 broken = f"the canary is not ready after {spec.timeout:g} s"
             if not broken and late and not enough and not unreached:
                 broken = self._too_few(look)
-            usable = world.ready(STABLE)
+            # Nothing is compared with a server that Traefik does not reach, and no client would get there.
+            usable = world.ready(STABLE) and not unreached
             if broken and usable:
                 return self._back(current, look, state.BACK, broken)
             # A canary that is down at this moment, or was not compared as a whole, has not passed.
             passed = not broken and enough and held and alive and whole and not self._again.pending
-            if passed and not unreached and (usable or percent == ALL):
+            if passed and (usable or percent == ALL):
                 break
             if late:
                 raise _stable_gone(broken, unreached)
-            if not usable:
+            if not usable and not unreached:
                 self._tell(replace(look, note=f"the stable server is not ready, so nothing moves; {broken}"))
         baseline = current.baseline or (traffic.stable if percent < ALL else None)
         current = replace(current, baseline=baseline, history=(*current.history, look.to_json()))
@@ -321,7 +322,7 @@ class Engine:
     def _live(self, traffic: Traffic, window: _Window, golden: GoldenResults) -> Traffic:
         """The traffic with the distributions of clients' texts only.
 
-        The servers count golden cases among the texts: few among those of the stable server, most of the
+        The servers count golden cases among the texts: few beside the stable server's, most of the
         canary's if it has little traffic. So what is counted while they are sent is left out, for both sides.
         """
         if not window.since or not window.until:

@@ -92,7 +92,7 @@ class Traefik:
             raise
 
     def put(self, target: Routes) -> bytes | None:
-        """Replace the file; what it was before, None if there was none. An edited one is kept beside it."""
+        """Replace the file; its content before, None if there was none. An edited one is kept beside it."""
         before = self.file.read_bytes() if self.file.exists() else None
         content = routes.text(target).encode()
         if content == before:

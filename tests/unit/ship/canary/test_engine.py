@@ -269,6 +269,10 @@ def test_other_labels_are_seen_although_golden_cases_fill_up(rate: float) -> Non
 def test_a_stable_server_that_traefik_does_not_reach_is_no_measure() -> None:
     with pytest.raises(TrbError, match="http://s fails its health check"):
         run(Scripted(hidden=True))
+    slower = Scripted(hidden=True, slower=3.0, golden=False)  # refusals are fast: no reason to go there
+    with pytest.raises(TrbError, match="http://s fails its health check"):
+        run(slower)
+    assert slower.weights == [10]
     world = Scripted(unserved=1.0)
     looks: list[Look] = []
     engine = Engine(SPEC, canary_rules.of(Rules()), world, looks.append)
