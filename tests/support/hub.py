@@ -14,9 +14,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+from tests.support.replies import Replies
 
 TOKEN = "hf_token_of_the_tests"
 LFS = (".onnx", ".onnx_data", ".bin", ".safetensors")
@@ -89,7 +91,7 @@ def running(folder: Path) -> Iterator[Hub]:
             thread.join()
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Replies):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     hub: Hub
@@ -185,15 +187,3 @@ class _Handler(BaseHTTPRequestHandler):
 
     def reply_json(self, document: object) -> None:
         self.reply(200, json.dumps(document).encode(), Content_Type="application/json")
-
-    def reply(self, status: int, body: bytes, length: int | None = None, **headers: str) -> None:
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name.replace("_", "-"), value)
-        self.send_header("Content-Length", str(len(body) if length is None else length))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def log_message(self, *arguments: object) -> None:
-        pass

@@ -12,9 +12,11 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
+
+from tests.support.replies import Replies
 
 ROOT = Path("data", "docker", "registry", "v2")
 
@@ -39,7 +41,7 @@ def running(folder: Path) -> Iterator[str]:
             thread.join()
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Replies):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # the body follows the headers in a packet of its own
     folder: Path
@@ -135,15 +137,3 @@ class _Handler(BaseHTTPRequestHandler):
 
     def refuse(self, status: int, code: str) -> None:
         self.reply(status, json.dumps({"errors": [{"code": code, "message": code.lower()}]}).encode())
-
-    def reply(self, status: int, body: bytes = b"", length: int | None = None, **headers: str) -> None:
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name.replace("_", "-"), value)
-        self.send_header("Content-Length", str(len(body) if length is None else length))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def log_message(self, *arguments: object) -> None:
-        pass

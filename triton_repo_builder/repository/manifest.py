@@ -101,7 +101,7 @@ class HubModel:
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """The origin of a model: --source-run, --dataset-id and --label, and what it was on a Hub."""
+    """The origin of a model: --source-run, --dataset-id and --label, and its place on a Hub."""
 
     source_run: str = ""
     dataset_id: str = ""

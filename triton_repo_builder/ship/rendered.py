@@ -108,7 +108,7 @@ def write(export: Rendered, output: Path, *, force: bool = False) -> tuple[Diffe
     """Write what differs, and remove stale files. Other files of the folder stay.
 
     Raises ``TrbError`` OUTPUT_FOREIGN, EDITED_FILE, OUTPUT_NOT_WRITABLE, DISK_FULL, and REPOSITORY_BUSY if a
-    streamed content is not what it was; then nothing was changed.
+    streamed content changed meanwhile; then nothing was written.
     """
     changes = differences(export, output)
     edited = [change.path for change in changes if change.edited]

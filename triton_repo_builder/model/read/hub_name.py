@@ -23,7 +23,7 @@ ONNX = ".onnx"
 PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib")
 """Ends of files that may be pickles, which are not fetched; ``.bin`` may be external data of a graph, too."""
 FILES = (ONNX, *PICKLES, ".bin", ".safetensors", ".gguf", ".json", ".toml", ".zip", ".gz")
-"""Ends of a mistyped path, which is no name of a model."""
+"""Ends of a mistyped path, which does not name a model."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ UNITS = {"TiB": 1 << 40, "GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10}
 LEAST_MEMORY, MOST_MEMORY = 64 << 20, 32 << 40
 """Bytes of a container: Python alone needs the one, no machine has more than the other."""
 LEAST_BODY, MOST_BODY = 1 << 10, 2 << 30
-"""Bytes of a request. 0 is no limit for Traefik; no message of gRPC has more than 2 GiB
+"""Bytes of a request. To Traefik 0 means without a limit; no message of gRPC has more than 2 GiB
 (https://protobuf.dev/programming-guides/proto-limits/)."""
 
 

@@ -165,7 +165,7 @@ def _failed(deployment: Deployment, side: str, window: str) -> str:
 def _p99(deployment: Deployment, side: str, window: str) -> str:
     """Seconds: tritonserver's summary is the last minute's p99; the slowest replica's mean over the window.
 
-    Its histogram, ``nv_inference_first_response_histogram_ms``, is no substitute: some releases have it for
+    Its histogram, ``nv_inference_first_response_histogram_ms``, cannot replace it: some releases have it for
     decoupled models only. A minute without requests is NaN, and does not count.
     """
     matchers = f'quantile="{QUANTILE}",{_models(deployment.endpoints)},{side}'
@@ -173,8 +173,8 @@ def _p99(deployment: Deployment, side: str, window: str) -> str:
 
 
 def _indices(sides: Sides, window: str) -> list[str]:
-    """The population stability index of each metric, by model. A histogram's is that of its cumulative steps
-    turned into shares: a bucket's count less the one's below it."""
+    """The population stability index of each metric, by model. Cumulative steps of a histogram
+    become shares first: a bucket's count less the count of the one below it."""
     parts = []
     for metric, series in drift.COUNTERS.items():
         label = "label" if metric == reference.ANSWERS else "le"

@@ -127,7 +127,7 @@ def secrets(deployment: Deployment) -> dict[str, Path]:
 
 
 def plain_key(deployment: Deployment) -> bool:
-    """Whether the gateway's keys have one that is no digest, by which Prometheus can ask for metrics."""
+    """Whether the gateway's keys have one in plain text, by which Prometheus can ask for metrics."""
     path = deployment.spec.gateway.keys
     if path is None:
         return False

@@ -61,7 +61,7 @@ class Scaling:
 def scaling(deployment: Deployment, namespace: str = "") -> Scaling | None:
     """The autoscaler; None without ``autoscaling.most``. Raises ``TrbError`` USAGE.
 
-    ``namespace``: of Kubernetes, where one Prometheus has several.
+    ``namespace``: of Kubernetes, if one Prometheus has several.
 
     Target of ``pending-batches``: ``autoscaling.pending_batches``, or the batches that wait in a replica at
     the highest load that keeps the objective (``measure/capacity/limit.py``), simulated with the service
@@ -122,7 +122,7 @@ def groups(deployment: Deployment, matchers: str = "", namespace: str = "") -> t
     """The recording rules that the queries of ``scaling`` read; an ensemble has no queue and no rule.
 
     ``matchers``: labels that Triton's series of this deployment have besides, such as
-    ``pod=~"bert-.+"``, where one Prometheus scrapes several; ``namespace``: as that of ``scaling``.
+    ``pod=~"bert-.+"``, if one Prometheus scrapes several; ``namespace``: as of ``scaling``.
     """
     if namespace:
         matchers = ", ".join((*([matchers] if matchers else []), scope.matchers({"namespace": namespace})))

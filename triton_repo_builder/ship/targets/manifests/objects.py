@@ -77,7 +77,7 @@ class Objects:
     def service(
         self, name: str, *, selects: str, headless: bool = False, scraped: bool = False, track: str = ""
     ) -> str:
-        """A Service for the servers called ``selects``; ``track``: those of one version of a Rollout."""
+        """A Service for the servers called ``selects``; ``track``: only one version of a Rollout."""
         service = {
             "name": name,
             "selects": selects,
