@@ -104,10 +104,14 @@ class Machine:
 
         made.until(answers)
 
-    def die(self) -> None:
-        """As without power: its cables are dead, then every process is, and nobody says goodbye."""
+    def die(self) -> float:
+        """As without power: its cables are dead, then every process is, and nobody says goodbye.
+
+        Returns when its cables were cut, as of ``time.monotonic``.
+        """
         for device in ("cable", "test"):
             _run("ip", "-n", self.namespace, "link", "set", device, "down")
+        cut = time.monotonic()
         network = Path(f"/run/netns/{self.namespace}").stat().st_ino
         for pid in [*_of_group(self.group), *_in_network(network)]:
             with suppress(ProcessLookupError):
@@ -115,6 +119,7 @@ class Machine:
         assert self.process is not None
         self.process.wait(60)
         made.until(lambda: not _of_group(self.group))
+        return cut
 
     def stop(self) -> None:
         """Remove its containers, and end the daemon."""

@@ -6,6 +6,7 @@ The counts of docs/deploy-swarm.md: pytest -m docker tests/docker/test_docker_sw
 from __future__ import annotations
 
 import logging
+import queue
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from needs import unavailable
 
@@ -24,6 +26,7 @@ from tests.support import serve_repository as made
 from tests.support.cli import call
 from triton_repo_builder.base import process
 from triton_repo_builder.ship.targets import export
+from triton_repo_builder.ship.targets import swarm as swarm_target
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 LOG = logging.getLogger("swarm")
@@ -104,7 +107,7 @@ def stack(
     tags = {"first": MODEL.replace("@VERSION@", "1"), "second": MODEL.replace("@VERSION@", "2")}
     tags["broken"] = made.RAISES
     for tag, model in tags.items():
-        made.python(folder / tag, "sleeper", model)
+        made.python(folder / tag, "sleeper", model, dims="-1")
         files = {
             str(path.relative_to(folder / tag)): path.read_bytes()
             for path in sorted((folder / tag).rglob("*"))
@@ -186,6 +189,26 @@ def test_replicas_are_spread_over_both_machines(stack: Stack) -> None:
     assert asked == REPLICAS
 
 
+def test_streams_and_large_requests_pass(stack: Stack) -> None:
+    """Traefik keeps only small requests to send again, and none of a stream, whose end it would await."""
+    import tritonclient.grpc as triton
+
+    def tensor(count: int) -> triton.InferInput:
+        given = triton.InferInput("X", [1, count], "FP32")
+        given.set_data_from_numpy(np.ones((1, count), np.float32))
+        return given
+
+    client = triton.InferenceServerClient(f"{stack.swarm.machines[0].address}:{GRPC}")
+    large = 4 * swarm_target.REPLAY_LIMIT // np.dtype(np.float32).itemsize
+    assert client.infer("sleeper", [tensor(large)]).as_numpy("Y").shape == (1, large)
+    answers: queue.Queue[Any] = queue.Queue()
+    client.start_stream(lambda result, error: answers.put(error or result))
+    for count in (2, 3):  # the second one is sent after the first one's answer
+        client.async_stream_infer("sleeper", [tensor(count)])
+        assert answers.get(timeout=30).as_numpy("Y").shape == (1, count)
+    client.stop_stream()
+
+
 def test_a_rolling_update_loses_no_request(stack: Stack) -> None:
     with stack.load() as counts:
         made.until(lambda: sum(counts.answers.values()) >= 50)
@@ -215,8 +238,7 @@ def test_a_dead_machine_costs_the_requests_under_way(stack: Stack) -> None:
     node = manager.node
     with stack.load() as counts:
         made.until(lambda: sum(counts.answers.values()) >= 50)
-        died = counts.now
-        worker.die()
+        died = worker.die() - counts.started
         stack.until(lambda: stack.swarm.spread(SERVICE) == {node: REPLICAS})
         replaced = counts.now
         seen = sum(counts.answers.values())
@@ -229,7 +251,7 @@ def test_a_dead_machine_costs_the_requests_under_way(stack: Stack) -> None:
         lost(counts),
     )
     # HTTP has a connection for each request, so only those that the machine had are lost. A gRPC connection
-    # to it is used until a ping finds it dead: what was under way, and what follows on another dead one.
-    by_kind = Counter(kind for kind, _, _ in counts.lost)
-    assert by_kind["HTTP"] <= CLIENTS and by_kind["gRPC"] <= 2 * CLIENTS, lost(counts)
-    assert counts.lost_after(replaced) == [], lost(counts)
+    # to it is used until a ping finds it dead; then Traefik asks another machine, so no answer is missing.
+    assert Counter(kind for kind, _, _ in counts.lost)["HTTP"] <= CLIENTS, lost(counts)
+    assert counts.lost_after(died) == [], lost(counts)
+    assert "gRPC" not in {kind for kind, _, _ in counts.lost}, lost(counts)

@@ -36,6 +36,8 @@ SLACK = 0.8
 CONNECTIONS = 2
 """Names of the service for each replica: Traefik has one gRPC connection for each name."""
 MOST_CONNECTIONS = 32
+REPLAY_LIMIT = 1 << 20
+"""Largest gRPC request in bytes that Traefik can send again: it allocates as much for each request."""
 
 
 def render(deployment: Deployment) -> dict[str, str]:
@@ -59,6 +61,7 @@ def render(deployment: Deployment) -> dict[str, str]:
             gateway=f"http://{deployment.name}-gateway:{server.GATEWAY}",
             domain=deployment.spec.exposure.domain,
             body_limit=deployment.spec.exposure.body_limit,
+            replay_limit=REPLAY_LIMIT,
             certificate=f"{SECRETS}/{containers.CERTIFICATE}" if tls else "",
             key=f"{SECRETS}/{containers.TLS_KEY}",
         ),

@@ -181,5 +181,6 @@ def test_tls_is_ended_by_traefik(tmp_path: Path) -> None:
     ]
     routers = yaml.safe_load(files["traefik/routes.yml"])["http"]["routers"]
     assert {name: "tls" in router for name, router in routers.items()} == {
-        "v2": True, "v2-grpc": True, "v2-inner": False, "gateway": True
+        "v2": True, "v2-grpc": True, "v2-inner": False, "gateway": True,
+        "answers-grpc": True, "answers-inner": False,
     }  # fmt: skip
