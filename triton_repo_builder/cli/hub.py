@@ -1,4 +1,4 @@
-"""A model that ``--model`` names on a Hub: fetched, with a progress bar, before a command reads it."""
+"""A model that ``--model`` names elsewhere: fetched, with a progress bar, before a command reads it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,12 @@ def fetched(options: BuildOptions) -> tuple[BuildOptions, tuple[str, ...]]:
     from triton_repo_builder.model.read import hub_name
     from triton_repo_builder.model.read.options import usage
 
+    if ":" in str(options.model) and not hub_name.is_scheme(options.model):
+        from triton_repo_builder.ship.origins import address, fetch
+
+        if place := address.of(options.model):
+            with console.progress("bytes") as step:
+                return fetch.fetched(options, place, step)
     name = hub_name.of(options.model)
     if name is None and hub_name.is_scheme(options.model):
         remedy = "write hf://ORG/NAME, hf://ORG/NAME@REVISION or hf://ORG/NAME/onnx/model.onnx"
