@@ -197,7 +197,7 @@ class App:
 
         self.gateway.admission.enter(access)
         begun = time.perf_counter()
-        # Our own server says when a client goes. Waiting for that in a task costs 5 % of a short request.
+        # Our own server says when a client goes. A task that waits for it costs 0.1 ms of CPU a request.
         watchers: set[Any] | None = scope.get(WATCHERS)
         watch = asyncio.ensure_future(until_gone()) if watchers is None else None
         if watchers is not None:

@@ -127,7 +127,7 @@ class Connection(HttpToolsProtocol):
         """The first byte of a request."""
         self._inside, self._in_body = True, False
         super().on_message_begin()
-        self.scope[WATCHERS] = self._watchers  # type: ignore[typeddict-unknown-key]
+        self.scope[WATCHERS] = self._watchers  # type: ignore[literal-required]
 
     def on_headers_complete(self) -> None:
         """The body follows: it has a time of its own."""
