@@ -348,7 +348,7 @@ class TritonPythonModel:
     def encodes(self) -> bool:
         """Whether the library still takes an ordinary text: a panic may leave a lock that nobody can take.
 
-        Tried here and not in ``is_ready``, which runs beside ``execute``: texts change the tokenizer's settings.
+        Tried here, not in ``is_ready``, which runs beside ``execute``: texts change the tokenizer's settings.
         """
         try:
             self.tokenizer.encode_batch_fast(["ready"])
