@@ -43,7 +43,7 @@ class ModelOptions:
         None,
         Text(),
         Topic.MODEL,
-        "Release that will serve it; auto: that of the engine that will run it.",
+        "Release that will serve it; auto: the release of its engine.",
         default="auto",
         metavar="auto|YY.MM",
     )

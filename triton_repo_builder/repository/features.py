@@ -18,7 +18,7 @@ SAMPLES = "answers_model"
 
 
 def missing(model: Model, release: Release) -> list[str]:
-    """What of a model the release lacks: the part of its configuration, and what the server does with it."""
+    """Parts of a model's configuration that the release lacks, with their effect on its server."""
     return [f"{part} ({effect})" for part, feature, effect in _used(model) if feature not in release.features]
 
 

@@ -400,7 +400,7 @@ class BuildOptions:
         None,
         Text(),
         Topic.SERVER,
-        "Triton release to build for; auto: that of the engine that will run it (docs/releases.md).",
+        "Triton release to build for; auto: the release of its engine (docs/releases.md).",
         default="auto",
         metavar="auto|YY.MM",
         rare=True,

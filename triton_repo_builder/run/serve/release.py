@@ -114,5 +114,5 @@ def _version_pulled(name: str) -> str:
 def of_manifest(manifest: Manifest | None) -> Release | None:
     """The newest release that a known endpoint was written for; older ones run there, too."""
     names = manifest.releases if manifest else ()
-    known = [name for name in names if name in releases.load()]
-    return releases.get(known[-1]) if known else None
+    listed = [name for name in names if name in releases.load()]
+    return releases.get(listed[-1]) if listed else None

@@ -97,7 +97,7 @@ def restricted(key: str) -> tuple[str, ...]:
 def ready_path(deployment: Deployment) -> str:
     """Path of the HTTP request that a replica which may get traffic answers with 200.
 
-    From 26.04 on the server's own readiness sees Python processes that died. That of an ensemble never does.
+    From 26.04 on the server's own readiness sees Python processes that died. An ensemble's own never does.
     """
     endpoints = deployment.endpoints
     if "stub_ready" in deployment.release.features:
