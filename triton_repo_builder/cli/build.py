@@ -65,7 +65,7 @@ def _build_one(flags: dict[str, Any], run: RunOptions) -> int:
     from contextlib import ExitStack, nullcontext
     from tempfile import TemporaryDirectory
 
-    from triton_repo_builder.cli import hub
+    from triton_repo_builder.cli import hub, release
     from triton_repo_builder.model.read import source, trb_toml
     from triton_repo_builder.model.read.options import KEEP
     from triton_repo_builder.produce import build, keep_edits
@@ -82,6 +82,7 @@ def _build_one(flags: dict[str, Any], run: RunOptions) -> int:
     options = trb_toml.merge({**flags, "version": None if add else flags["version"]}, run.config)
     output = options.output
     console.recovered(output, write=run.writes, whole=True)
+    options = release.resolved(options)
     options, origin_notes = hub.fetched(options)
     name = options.name or (
         source.default_name(source.model_file(options.model, options.file)) if add else ""

@@ -37,6 +37,7 @@ class Requested:
     model: OriginalModel | None
     guess: str
     """Reason for the choice of the task; empty if the user stated it."""
+    release_why: str
 
 
 def requested(
@@ -55,7 +56,8 @@ def requested(
     progress("reading the model")
     read = reader.read_source(options.model, SourceOverrides.of(options))
     name = stated_name or source.check_name(source.default_name(read.path))
-    release = releases.get(options.triton_release) if options.triton_release else releases.default()
+    target = options.target or releases.target(options.triton_release)
+    release = target.release
     limits.check_release(read, release)
     limits.check_libraries(read, release)
     machine = machine or hardware.here()
@@ -92,7 +94,8 @@ def requested(
         task=planned,
         options=options,
         release=release,
+        release_from=target.source,
         machine=machine,
     )
     check_graph_batches(request)
-    return Requested(request=request, kind=task.KIND, model=model, guess=guess)
+    return Requested(request=request, kind=task.KIND, model=model, guess=guess, release_why=target.why)

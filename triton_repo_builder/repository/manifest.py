@@ -143,6 +143,8 @@ class VersionEntry:
     cases: str | None = None
     """The file of golden cases, by its path in the repository."""
     triton_release: str = ""
+    triton_release_from: str = ""
+    """Why this release: ``stated``, ``embedded``, ``image``, ``newest``; empty if an older trb built it."""
     sources: tuple[SourceFile, ...] = ()
     """The user's files, the model first."""
     opset: int | None = None
@@ -172,6 +174,7 @@ class VersionEntry:
             shared=tuple(map(str, _listed(document, "shared"))),
             cases=_optional(document, "cases", str),
             triton_release=str(document.get("triton_release", "")),
+            triton_release_from=str(document.get("triton_release_from", "")),
             sources=tuple(map(SourceFile.of_json, _listed(document, "sources"))),
             opset=_optional(document, "opset", int),
             ir_version=_optional(document, "ir_version", int),
@@ -195,6 +198,7 @@ class VersionEntry:
             "cases": self.cases,
             **self.endpoint.to_manifest(),
             "triton_release": self.triton_release,
+            **({"triton_release_from": self.triton_release_from} if self.triton_release_from else {}),
             "sources": [source.to_json() for source in self.sources],
             **({"opset": self.opset} if self.opset is not None else {}),
             **({"ir_version": self.ir_version} if self.ir_version is not None else {}),
@@ -255,6 +259,12 @@ class Manifest:
     endpoints: Mapping[str, EndpointEntry] = field(default_factory=dict)
     files: Mapping[str, FileRecord] = field(default_factory=dict)
     generator: Mapping[str, str] = field(default_factory=lambda: GENERATOR)
+
+    @property
+    def releases(self) -> tuple[str, ...]:
+        """The releases that the served versions were written for, oldest first."""
+        served = (entry.served.triton_release for entry in self.endpoints.values())
+        return tuple(sorted({release for release in served if release}))
 
     @classmethod
     def of_json(cls, document: Mapping[str, Any]) -> Manifest:

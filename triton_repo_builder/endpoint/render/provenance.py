@@ -46,6 +46,7 @@ def entry(request: PlanRequest, kind: Kind, plan: EndpointPlan, repository: Repo
             outputs=tuple(_tensor(endpoint, tensor) for tensor in endpoint.output),
         ),
         triton_release=request.release.name,
+        triton_release_from=request.release_from,
         sources=tuple(SourceFile(file=file.path, sha256=file.sha256(), bytes=file.size()) for file in inputs),
         opset=source.signature.opset,
         ir_version=source.signature.ir_version,
