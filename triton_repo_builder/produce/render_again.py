@@ -44,6 +44,7 @@ class Renderer:
                 "dataset_id": entry.provenance.dataset_id or None,
                 "label": tuple(entry.provenance.labels.items()),
                 "hub": entry.provenance.hub,
+                "conversion": entry.provenance.conversion,
             }
             place = {"model": self._model, "name": name, "version": version}
             options = BuildOptions(**{**settings, **origin, **place})

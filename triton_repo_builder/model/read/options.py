@@ -30,7 +30,7 @@ from triton_repo_builder.base.option_values import (
     Version,
 )
 from triton_repo_builder.model.read.hub_name import ModelPath
-from triton_repo_builder.repository.manifest import HubModel
+from triton_repo_builder.repository.manifest import Conversion, HubModel
 
 DEFAULT_MAX_BATCH_SIZE = 32
 MOST_ROWS = 4096
@@ -452,6 +452,8 @@ class BuildOptions:
     )
     hub: HubModel | None = field(default=None, compare=False, repr=False)
     """The model on a Hub of which ``model`` is the folder in the cache."""
+    conversion: Conversion | None = field(default=None, compare=False, repr=False)
+    """How ``trb convert`` made ``model``."""
     origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     """Files that set options, by option; options of the command line are left out."""
 
