@@ -37,7 +37,7 @@ def of(model: Path) -> tuple[Conversion, HubModel | None] | None:
         if path is None or not files.is_file(path) or files.hash_file(path) != sha:
             raise TrbError(
                 Code.DIGEST_MISMATCH,
-                f"{name} is not the file that trb convert wrote, so PyTorch's answers beside it do not prove it",
+                f"{name} is not as trb convert wrote it: PyTorch's answers beside it are another graph's",
                 where=str(model.parent),
                 remedy=f"{AGAIN}; or delete {FILE} and {ANSWERS} to build it as a file of your own",
             )

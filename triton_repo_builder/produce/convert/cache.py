@@ -1,4 +1,4 @@
-"""Conversions that ``trb build --convert`` made, kept by the digests of the weights and of what converts them."""
+"""Conversions of ``trb build --convert``, kept by the digests of the weights and of the converter."""
 
 from __future__ import annotations
 

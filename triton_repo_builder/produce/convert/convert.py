@@ -34,7 +34,7 @@ FAR = 1e-3
 LONGEST = 3600.0
 """Seconds of one step of a conversion."""
 ATTEMPTS: tuple[Mapping[str, Any], ...] = ({}, {"pooling": "mean"}, {"task": "tensor"})
-"""Options of builds that give golden inputs: for a model that does not say its pooling, those are the same."""
+"""Options of builds that give golden inputs. Any pooling gives the same ones."""
 HIDDEN = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "PYTHONPATH", "PYTHONHOME")
 """Variables that the worker does not get."""
 Progress = Callable[[str], None]
@@ -225,7 +225,7 @@ def _copy_companions(source: Weights, whole: Path) -> None:
 
 
 def golden_runs(folder: Path) -> tuple[tuple[str, ...], list[Run]]:
-    """Names of the graph's outputs, and each run that recording its golden cases needs. Raises ``TrbError``."""
+    """Names of the graph's outputs, and the runs that recording golden cases needs. Raises ``TrbError``."""
     first: TrbError | None = None
     for settings in ATTEMPTS:
         tape: list[Run] = []
@@ -259,8 +259,8 @@ def compare(
         return largest
     raise TrbError(
         Code.GOLDEN_FAILED,
-        f"the converted graph does not answer as PyTorch does: output '{place}' is off by {largest:.1e} of its "
-        "largest number",
+        f"the converted graph does not answer as PyTorch does: output '{place}' is off by {largest:.1e} of "
+        "its largest number",
         where=where,
         remedy="take another exporter's ONNX file of this model, if there is one; nothing was written",
     )

@@ -23,12 +23,12 @@ VARIABLE = "TRB_CONVERT_PYTHON"
 READY = ".ready"
 NEEDED = 4 << 30
 """Bytes that the packages take with CPU torch, downloads included."""
-PROBE = "import importlib.metadata as m; print(*(m.version(n) for n in ('torch', 'transformers', 'optimum-onnx')))"
+PROBE = "import importlib.metadata as m; [m.version(n) for n in ('torch', 'transformers', 'optimum-onnx')]"
 Progress = Callable[[str], None]
 
 
 def python(stated: Path | None, progress: Progress, tell: Progress) -> Path:
-    """The interpreter to convert with: the stated one, else that of the kept environment. Raises ``TrbError``.
+    """The interpreter to convert with: a stated one, else the kept environment's. Raises ``TrbError``.
 
     ``tell`` prints a line, for what takes minutes.
     """
@@ -62,7 +62,7 @@ def _checked(interpreter: Path) -> Path:
             Code.NOT_FOUND,
             f"this Python cannot convert: {reason}",
             where=str(interpreter),
-            remedy=f"install what {REQUIREMENTS.name} of trb's convert lists there; or leave out --python and "
+            remedy="install torch, transformers and optimum-onnx there; or leave out --python and "
             f"{VARIABLE}: trb makes an environment of its own",
         ) from None
     return interpreter
@@ -76,8 +76,8 @@ def _make(made: Path, progress: Progress, tell: Progress) -> None:
             Code.DISK_FULL,
             f"the conversion environment needs {NEEDED >> 30} GB, and {free / (1 << 30):.1f} GB are free",
             where=str(made.parent),
-            remedy="free some space, choose another disk with XDG_CACHE_HOME, or name a Python that has torch "
-            "and optimum-onnx with --python",
+            remedy="free some space, choose another disk with XDG_CACHE_HOME, or name a Python that has "
+            "torch and optimum-onnx with --python",
         )
     tell(
         "making an environment with torch and optimum, once (some minutes); it is kept for later conversions"
@@ -94,7 +94,7 @@ def _make(made: Path, progress: Progress, tell: Progress) -> None:
 
 
 def commands(folder: Path, uv: str | None) -> list[list[str]]:
-    """The commands that make the environment: by uv, which has an option for CPU torch, else by venv and pip."""
+    """The commands that make it: by uv, which has an option for CPU torch, else by venv and pip."""
     interpreter = str(folder / "bin" / "python")
     if uv:
         install = [uv, "pip", "install", "--python", interpreter, "--torch-backend", "cpu"]
@@ -139,8 +139,8 @@ def _failed(lines: Sequence[str]) -> TrbError:
     errors = [line for line in said if line.lower().startswith("error")] or said[-1:]
     return TrbError(
         Code.DOWNLOAD_FAILED,
-        f"the conversion environment cannot be made: {first_line(errors[0]) if errors else 'no reason given'}",
+        f"the conversion environment cannot be made: {first_line(errors[0] if errors else 'no reason')}",
         where=str(transfer.cache_folder() / "convert"),
-        remedy="check the network and pip's settings (PIP_INDEX_URL), and run it again; or name a Python that "
-        f"has torch and optimum-onnx with --python or {VARIABLE}",
+        remedy="check the network and pip's settings (PIP_INDEX_URL), and run it again; or name a Python "
+        f"that has torch and optimum-onnx with --python or {VARIABLE}",
     )

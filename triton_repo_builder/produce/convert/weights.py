@@ -84,7 +84,7 @@ def purpose(
             Code.UNSUPPORTED_MODEL,
             f"{stated} generates text: trb builds no text generation",
             where=where,
-            remedy=f"serve it with vLLM or TensorRT-LLM; --task {FEATURES} converts the model without its head",
+            remedy=f"serve it with vLLM or TensorRT-LLM; --task {FEATURES} converts it without its head",
         )
     if task is None and not implied:
         named = f"the architecture {stated}" if stated else "config.json, which names no architecture,"
@@ -120,9 +120,9 @@ def _refuse_own_code(config: Mapping[str, Any], folder: Path) -> None:
     code = sorted({str(value).split(".")[0] for value in stated.values()} if isinstance(stated, dict) else [])
     raise TrbError(
         Code.UNSUPPORTED_MODEL,
-        f"this model needs code of its own (auto_map in config.json: {some(code, LISTED) or 'Python files'}), "
+        f"this model needs code of its own (auto_map in config.json: {some(code, LISTED) or 'files'}), "
         "which trb never runs",
         where=str(folder),
-        remedy="take an ONNX file that its author wrote, or export it yourself where you trust that code, and "
-        "build that",
+        remedy="take an ONNX file that its author wrote, or export it yourself where you trust that code, "
+        "and build that",
     )

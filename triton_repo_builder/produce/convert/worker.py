@@ -75,6 +75,7 @@ def load(folder: str, task: str, stated_class: str) -> tuple[Any, list[str]]:
 
 def export(request: dict[str, Any]) -> dict[str, Any]:
     """Write ``model.onnx``, by optimum if it knows architecture and task, else by ``torch.onnx``."""
+    from optimum.exporters.onnx import onnx_export_from_model  # registers what it knows
     from optimum.exporters.tasks import TasksManager
 
     task, target = request["task"], Path(request["target"])
@@ -84,8 +85,6 @@ def export(request: dict[str, Any]) -> dict[str, Any]:
     converter, why = "optimum", f"optimum does not export {task} of {model_type}"
     if task in by_optimum and not request["class"].endswith("WithProjection"):
         try:
-            from optimum.exporters.onnx import onnx_export_from_model
-
             onnx_export_from_model(model, target, task=task, do_validation=False)
         except OSError:  # a full disk, not a model that it does not know
             raise
@@ -156,7 +155,7 @@ def _named(model: Any, inputs: list[str], outputs: list[str]) -> Any:
     """Inputs and outputs by position, as the tracing exporter wants them."""
     import torch
 
-    class Named(torch.nn.Module):
+    class Named(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.model = model
