@@ -95,9 +95,9 @@ def run(model: Path, output: Path, options: ConvertOptions) -> Converted:
 
 
 def _print(converted: Converted) -> None:
-    made = converted.conversion
-    tools = ", ".join(f"{name} {version}" for name, version in sorted(made.tools.items()))
-    console.echo(f"{made.task}, by {made.converter} ({tools}): {converted.bytes / 1e6:.1f} MB")
+    facts = converted.conversion
+    tools = ", ".join(f"{name} {version}" for name, version in sorted(facts.tools.items()))
+    console.echo(f"{facts.task}, by {facts.converter} ({tools}): {converted.bytes / 1e6:.1f} MB")
     console.echo(
         f"PyTorch answered {converted.runs} golden inputs; the graph's answers differ by "
         f"{converted.difference:.1e} at most"

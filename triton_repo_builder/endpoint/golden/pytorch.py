@@ -70,7 +70,7 @@ class PyTorchAnswers:
         )
 
 
-def read(folder: Path, made: Conversion) -> PyTorchAnswers:
+def read(folder: Path, converted: Conversion) -> PyTorchAnswers:
     """The answers that are in a converted folder. Raises ``TrbError`` GOLDEN_FAILED."""
     file = containment.within(folder, conversion.ANSWERS)
     try:
@@ -87,8 +87,8 @@ def read(folder: Path, made: Conversion) -> PyTorchAnswers:
         message = f"{conversion.ANSWERS}, PyTorch's answers that trb convert recorded, is missing or damaged"
         remedy = f"{conversion.AGAIN}; or build with --no-golden"
         raise TrbError(Code.GOLDEN_FAILED, message, where=str(folder), remedy=remedy) from None
-    weights = ", ".join(sorted(made.weights))
-    return PyTorchAnswers(names, runs, f"PyTorch {made.tools.get('torch', '')} (CPU) on {weights}")
+    weights = ", ".join(sorted(converted.weights))
+    return PyTorchAnswers(names, runs, f"PyTorch {converted.tools.get('torch', '')} (CPU) on {weights}")
 
 
 def content(names: Sequence[str], runs: Mapping[str, Sequence[npt.NDArray[Any]]]) -> dict[str, Any]:

@@ -49,7 +49,7 @@ class Converted:
     conversion: Conversion
     hub: HubModel | None
     bytes: int
-    """Of the graph with its weights."""
+    """Size of the graph with its weights."""
     runs: int
     """Golden inputs that PyTorch answered."""
     difference: float
@@ -99,14 +99,14 @@ def convert(
         difference = compare(names, runs, answers, str(folder))
         by_key = {pytorch.key(feeds): values for (feeds, _), values in zip(runs, answers, strict=True)}
         _save(whole / conversion.ANSWERS, pytorch.content(names, by_key))
-        made = Conversion(
+        facts = Conversion(
             converter=report["converter"],
             task=source.task,
             tools=report["tools"],
             weights={name: files.hash_file(folder / name) for name in source.files},
         )
         record = {
-            "conversion": made.to_json(),
+            "conversion": facts.to_json(),
             **({"hub": hub.to_json()} if hub else {}),
             "graph": {file.name: files.hash_file(file) for file in graph},
         }
@@ -115,7 +115,7 @@ def convert(
         output.place(whole, target, force=force)
     return Converted(
         output=target,
-        conversion=made,
+        conversion=facts,
         hub=hub,
         bytes=size,
         runs=len(runs),
@@ -167,11 +167,11 @@ class _Worker:
         self, names: Sequence[str], feeds: Sequence[Mapping[str, Any]]
     ) -> list[list[npt.NDArray[Any]]]:
         """PyTorch's outputs for each of these inputs. Raises ``TrbError``."""
-        asked, answered = self._scratch / "feeds.npz", self._scratch / "answers.npz"
+        inputs, outputs = self._scratch / "feeds.npz", self._scratch / "answers.npz"
         arrays = {f"{n}.{name}": array for n, run in enumerate(feeds) for name, array in run.items()}
-        _save(asked, arrays, compressed=False)
-        self.ask("answers", feeds=str(asked), target=str(answered), outputs=list(names))
-        with np.load(answered, allow_pickle=False) as found:
+        _save(inputs, arrays, compressed=False)
+        self.ask("answers", feeds=str(inputs), target=str(outputs), outputs=list(names))
+        with np.load(outputs, allow_pickle=False) as found:
             return [[found[f"{n}.{place}"] for place in range(len(names))] for n in range(len(feeds))]
 
     def _refused(self, answer: Mapping[str, str]) -> TrbError:
@@ -230,10 +230,10 @@ def golden_runs(folder: Path) -> tuple[tuple[str, ...], list[Run]]:
     for settings in ATTEMPTS:
         tape: list[Run] = []
         try:
-            made = request_of.requested(BuildOptions(model=folder, name="converted", **settings))
-            assert made.model is not None
-            kind, model = KINDS[made.kind], replace(made.model, tape=tape)
-            kind.record(made.request, kind.prepare(made.request), model)
+            build = request_of.requested(BuildOptions(model=folder, name="converted", **settings))
+            assert build.model is not None
+            kind, model = KINDS[build.kind], replace(build.model, tape=tape)
+            kind.record(build.request, kind.prepare(build.request), model)
         except TrbError as error:
             first = first or error
             continue
@@ -274,8 +274,8 @@ def _difference(value: npt.NDArray[Any], other: npt.NDArray[Any], mask: npt.NDAr
     value, other = value.astype(np.float64), other.astype(np.float64)
     sizes = np.abs(other[np.isfinite(other)])
     with np.errstate(invalid="ignore"):
-        apart = np.where(value == other, 0, np.abs(value - other))
-    most = float(apart.max(initial=0.0)) / max(1.0, float(sizes.max(initial=0.0)))
+        differences = np.where(value == other, 0, np.abs(value - other))
+    most = float(differences.max(initial=0.0)) / max(1.0, float(sizes.max(initial=0.0)))
     return most if np.isfinite(most) else float("inf")
 
 

@@ -37,15 +37,15 @@ def python(stated: Path | None, progress: Progress, tell: Progress) -> Path:
         return _checked(stated.absolute())  # not resolved: a link of an environment names it
     home = transfer.cache_folder() / "convert"
     digest = hashlib.sha256(REQUIREMENTS.read_bytes() + sys.version.encode()).hexdigest()[:12]
-    made = home / digest
-    interpreter = made / "bin" / "python"
-    if (made / READY).exists() and interpreter.exists():
+    folder = home / digest
+    interpreter = folder / "bin" / "python"
+    if (folder / READY).exists() and interpreter.exists():
         return interpreter
     try:
         home.mkdir(parents=True, exist_ok=True)
         with turn.taken(home, tell):
-            if not (made / READY).exists():
-                _make(made, progress, tell)
+            if not (folder / READY).exists():
+                _make(folder, progress, tell)
     except OSError as error:
         raise files.explain(error, home, how="with XDG_CACHE_HOME", kept="nothing was converted") from None
     return interpreter
@@ -68,27 +68,27 @@ def _checked(interpreter: Path) -> Path:
     return interpreter
 
 
-def _make(made: Path, progress: Progress, tell: Progress) -> None:
+def _make(folder: Path, progress: Progress, tell: Progress) -> None:
     """The environment, put together beside its place and renamed as a whole."""
-    free = shutil.disk_usage(made.parent).free
+    free = shutil.disk_usage(folder.parent).free
     if free < NEEDED:
         raise TrbError(
             Code.DISK_FULL,
             f"the conversion environment needs {NEEDED >> 30} GB, and {free / (1 << 30):.1f} GB are free",
-            where=str(made.parent),
+            where=str(folder.parent),
             remedy="free some space, choose another disk with XDG_CACHE_HOME, or name a Python that has "
             "torch and optimum-onnx with --python",
         )
     tell(
         "making an environment with torch and optimum, once (some minutes); it is kept for later conversions"
     )
-    fresh = Path(tempfile.mkdtemp(prefix=".new-", dir=made.parent))
+    fresh = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
     try:
         for argv in commands(fresh, shutil.which("uv")):
             _run(argv, progress)
         files.create(fresh / READY, b"")
-        shutil.rmtree(made, ignore_errors=True)
-        fresh.rename(made)
+        shutil.rmtree(folder, ignore_errors=True)
+        fresh.rename(folder)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
 

@@ -29,7 +29,7 @@ CLASSES = {
 }
 """The exporter's tasks, and the classes that load a model for them."""
 OPSET = 17
-"""Of ``torch.onnx``'s exports: the newest that the tracing exporter writes."""
+"""The newest that torch's tracing exporter writes."""
 TOOLS = ("torch", "transformers", "optimum-onnx")
 SHOWN = 5
 
@@ -136,15 +136,15 @@ def _by_torch(model: Any, folder: str, file: Path, why: str) -> None:
     else:
         raise Refused("unknown", why)
     with torch.no_grad():
-        found = {name: value for name, value in model(**inputs).items() if torch.is_tensor(value)}
-    for name, value in found.items():
+        tensors = {name: value for name, value in model(**inputs).items() if torch.is_tensor(value)}
+    for name, value in tensors.items():
         axes[name] = {0: "batch", **({1: "sequence"} if value.shape[1:2] == (7,) else {})}
     torch.onnx.export(
-        _named(model, list(inputs), list(found)),
+        _named(model, list(inputs), list(tensors)),
         tuple(inputs.values()),
         str(file),
         input_names=list(inputs),
-        output_names=list(found),
+        output_names=list(tensors),
         dynamic_axes=axes,
         opset_version=OPSET,
         dynamo=False,
@@ -173,7 +173,7 @@ def answers(request: dict[str, Any]) -> dict[str, Any]:
     import torch
 
     model, _ = load(request["model"], request["task"], request["class"])
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     with np.load(request["feeds"], allow_pickle=False) as feeds, torch.inference_mode():
         runs: dict[str, dict[str, Any]] = {}
         for entry in feeds.files:
@@ -184,8 +184,8 @@ def answers(request: dict[str, Any]) -> dict[str, Any]:
             for place, name in enumerate(request["outputs"]):
                 if answer.get(name) is None:
                     raise Refused("outputs", f"the graph's output '{name}' is not one of PyTorch's model")
-                found[f"{number}.{place}"] = answer[name].numpy()
-    np.savez(request["target"], **found)
+                values[f"{number}.{place}"] = answer[name].numpy()
+    np.savez(request["target"], **values)
     return {"runs": len(runs)}
 
 
