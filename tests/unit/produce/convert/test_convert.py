@@ -162,7 +162,7 @@ def test_a_full_disk_and_an_interrupt_leave_nothing(
 ) -> None:
     worker()
 
-    def full(*arguments: object) -> None:
+    def full(*arguments: object, **settings: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
