@@ -49,6 +49,7 @@ def build(
     kind = KINDS[build_request.kind]
     prepared = kind.prepare(request)
     recording = kind.record(request, prepared, model) if model else None
+    unanswered = model.answers.note if model and model.answers else ""
     plan = answers.add(metrics.add(kind.plan(request, prepared, recording), options, release), request)
 
     vendored, vendor_notes = render_endpoint.vendor(plan, release)
@@ -68,7 +69,13 @@ def build(
         files=files,
         entry=EndpointEntry(served=entry),
         notes=tuple(
-            filter(None, (build_request.guess, *src.notes, *request.task.notes, *plan.notes, *vendor_notes))
+            filter(
+                None,
+                (
+                    *(build_request.guess, *src.notes, *request.task.notes, *plan.notes),
+                    *(*vendor_notes, unanswered),
+                ),
+            )
         ),
         settings=plan.settings,
         release_why=build_request.release_why,

@@ -45,6 +45,7 @@ class Renderer:
                 "dataset_id": entry.provenance.dataset_id or None,
                 "label": tuple(entry.provenance.labels.items()),
                 "hub": entry.provenance.hub,
+                "conversion": entry.provenance.conversion,
             }
             place = {"model": self._model, "name": name, "version": version}
             target = releases.target(entry.triton_release or None)

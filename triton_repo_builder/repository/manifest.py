@@ -73,7 +73,7 @@ class HubModel:
     """``ORG/NAME``."""
     commit: str
     file: str
-    """The ONNX file, by its path in the repository."""
+    """The ONNX file, or the weights that were converted, by its path in the repository."""
     license: str = ""
     """Licence that the model card states; empty without one."""
     files: Mapping[str, str] = field(default_factory=dict)
@@ -100,13 +100,45 @@ class HubModel:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Conversion:
+    """How ``trb convert`` made the ONNX file from PyTorch weights."""
+
+    converter: str
+    """``optimum`` or ``torch.onnx``."""
+    task: str
+    """The exporter's name of the task."""
+    tools: Mapping[str, str] = field(default_factory=dict)
+    """Versions of torch, transformers and the exporter."""
+    weights: Mapping[str, str] = field(default_factory=dict)
+    """Hex sha256 of each file of weights, by its name."""
+
+    @classmethod
+    def of_json(cls, document: Mapping[str, Any]) -> Conversion:
+        return cls(
+            converter=str(document["converter"]),
+            task=str(document["task"]),
+            tools={str(name): str(version) for name, version in document["tools"].items()},
+            weights={str(name): str(sha) for name, sha in document["weights"].items()},
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "converter": self.converter,
+            "task": self.task,
+            "tools": dict(sorted(self.tools.items())),
+            "weights": dict(sorted(self.weights.items())),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
 class Origin:
-    """The origin of a model: --source-run, --dataset-id and --label, and its place on a Hub."""
+    """The origin of a model: --source-run, --dataset-id and --label, its place on a Hub, its conversion."""
 
     source_run: str = ""
     dataset_id: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     hub: HubModel | None = None
+    conversion: Conversion | None = None
 
     @classmethod
     def of_json(cls, document: Mapping[str, Any]) -> Origin:
@@ -115,6 +147,7 @@ class Origin:
             dataset_id=str(document.get("dataset_id", "")),
             labels={str(key): str(value) for key, value in document.get("labels", {}).items()},
             hub=HubModel.of_json(document["hub"]) if "hub" in document else None,
+            conversion=Conversion.of_json(document["conversion"]) if "conversion" in document else None,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -123,6 +156,7 @@ class Origin:
             "dataset_id": self.dataset_id,
             "labels": dict(sorted(self.labels.items())),
             "hub": self.hub.to_json() if self.hub else None,
+            "conversion": self.conversion.to_json() if self.conversion else None,
         }
         return {key: value for key, value in stated.items() if value}
 

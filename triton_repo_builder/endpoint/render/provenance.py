@@ -92,12 +92,13 @@ def _tensor(model: ModelPlan, tensor: TensorPlan) -> Tensor:
 
 
 def origin(options: BuildOptions) -> Origin:
-    """The model's origin as the user states it, and as a Hub does."""
+    """The model's origin as the user states it, and as a Hub and a conversion do."""
     return Origin(
         source_run=options.source_run or "",
         dataset_id=options.dataset_id or "",
         labels=dict(sorted(options.label)),
         hub=options.hub,
+        conversion=options.conversion,
     )
 
 

@@ -31,7 +31,7 @@ from triton_repo_builder.base.option_values import (
 )
 from triton_repo_builder.base.releases import Target
 from triton_repo_builder.model.read.hub_name import ModelPath
-from triton_repo_builder.repository.manifest import HubModel
+from triton_repo_builder.repository.manifest import Conversion, HubModel
 
 DEFAULT_MAX_BATCH_SIZE = 32
 MOST_ROWS = 4096
@@ -465,6 +465,8 @@ class BuildOptions:
     """The model on a Hub of which ``model`` is the folder in the cache."""
     target: Target | None = field(default=None, compare=False, repr=False)
     """The release that ``auto`` stands for; None: the embedded server's."""
+    conversion: Conversion | None = field(default=None, compare=False, repr=False)
+    """How ``trb convert`` made ``model``."""
     origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     """Files that set options, by option; options of the command line are left out."""
 
