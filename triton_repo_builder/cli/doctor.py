@@ -79,11 +79,11 @@ class DoctorOptions:
 @click.argument("places", metavar="[REPO|URL]...", nargs=-1)
 @declared.options(options=DoctorOptions)
 def command(places: tuple[str, ...], options: DoctorOptions) -> int:
-    """Say why a model does not batch, starts slowly, lacks shared memory, leaves the GPU idle, answers otherwise,
-    or is not ready.
+    """Say why a model does not batch, starts slowly, lacks shared memory, leaves the GPU idle, answers
+    otherwise, or is not ready.
 
-    From facts only: the files of REPO, the statistics, configuration and metrics of the server at URL, its log.
-    Both may be named, and each alone. What the facts do not tell is said, too. Exit code 1 if a cause was found.
+    From facts only: the files of REPO, the statistics, configuration and metrics of the server at URL, its
+    log. Both may be named, or one. What the facts do not tell is said, too. Exit code 1 if a cause was found.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""Why do answers differ? Rows that change each other, numbers of 16 bits, inputs that are not what they seem."""
+"""Why do answers differ? Rows that change each other, numbers of 16 bits, inputs declared twice."""
 
 from __future__ import annotations
 
@@ -76,9 +76,11 @@ def _mixing(model: ModelFacts) -> Iterator[Cause]:
         code="answers-rows-mix",
         model=model.name,
         where=str(file),
-        message=f"rows of a batch change each other: output '{name}' {rows} if a second row is beside the first",
+        message=f"rows of a batch change each other: output '{name}' {rows} if a second row is beside the "
+        "first",
         evidence=("the file in ONNX Runtime, two unlike rows together and alone",),
-        remedy="set max_batch_size: 1 without dynamic_batching, or export a graph whose first axis is the batch",
+        remedy="set max_batch_size: 1 without dynamic_batching, or export a graph whose first axis is the "
+        "batch",
         repairs=(
             repairs.config(
                 model.name,
@@ -103,7 +105,8 @@ def _precision(model: ModelFacts) -> Iterator[Cause]:
                 model=model.name,
                 where=model.at(*ACCELERATORS),
                 message=f"TensorRT computes in {mode}, and picks other kernels for other batch sizes",
-                remedy="write precision_mode FP32, compare (trb smoke), and keep the faster mode only if answers hold",
+                remedy="write precision_mode FP32, compare (trb smoke), and keep the faster mode only if "
+                "answers hold",
                 repairs=(
                     repairs.config(
                         model.name,

@@ -37,7 +37,8 @@ def unknown(facts: Facts) -> Iterator[str]:
     quiet = [model.name for model in facts.models if not model.ensemble and model.ratio is None]
     if quiet:
         yield (
-            f"rows per execution of {', '.join(quiet)}: fewer than {ENOUGH} executions yet; measure with --bench"
+            f"rows per execution of {', '.join(quiet)}: fewer than {ENOUGH} executions yet; measure with "
+            "--bench"
         )
 
 
@@ -87,10 +88,12 @@ def _no_rows(model: ModelFacts) -> Iterator[Cause]:
         yield _cause(
             model,
             "batching-no-rows",
-            "max_batch_size is 0 or missing, so that the server joins no requests, though the graph has an open "
+            "max_batch_size is 0 or missing, so that the server joins no requests, though the graph has an "
+            "open "
             f"first axis on every tensor ({', '.join(map(str, (*signature.inputs, *signature.outputs)))})",
             "max_batch_size" if model.config.max_batch_size else "dynamic_batching",
-            remedy=f"set max_batch_size: {rows}, take the first axis out of dims, and add dynamic_batching {{ }}",
+            remedy=f"set max_batch_size: {rows}, take the first axis out of dims, and add dynamic_batching "
+            f"{{ }}",
             repairs=(
                 repairs.config(
                     model.name,
@@ -101,9 +104,12 @@ def _no_rows(model: ModelFacts) -> Iterator[Cause]:
         )
     elif isinstance(signature, ModelSignature):
         yield _cause(
-            model, "batching-fixed-graph", f"the graph cannot batch: {signature.batch.reason}", "max_batch_size",
+            model,
+            "batching-fixed-graph",
+            f"the graph cannot batch: {signature.batch.reason}",
+            "max_batch_size",
             remedy="export it with a dynamic first axis on every input and output",
-        )  # fmt: skip
+        )
     elif model.config.dynamic_batching is not None:
         yield _cause(
             model,
@@ -124,7 +130,8 @@ def _preferred(model: ModelFacts) -> Iterator[Cause]:
         "preferred_batch_size has 1, which sends each request at once"
         if 1 in sizes
         else (
-            f"a batch is sent at {most} rows, the largest preferred_batch_size, of max_batch_size {model.rows}"
+            f"a batch is sent at {most} rows, the largest preferred_batch_size, of max_batch_size "
+            f"{model.rows}"
         )
     )
     evidence = tuple(
@@ -162,7 +169,10 @@ def _lengths(model: ModelFacts) -> Iterator[Cause]:
         "another shape ends the batch. Triton does not pad"
     )
     fixes: tuple[Repair, ...] = ()
-    remedy = "send equal shapes (pad on the client), or let trb build make it: trb build --model FILE packs rows of any length"
+    remedy = (
+        "send equal shapes (pad on the client), or let trb build make it: trb build --model FILE packs "
+        "rows of any length"
+    )
     if model.backend == "python":
         remedy = "write allow_ragged_batch: true on these inputs: execute() then gets requests of any shape"
         if model.context is not None and not python_code.joins(model.context):
@@ -184,23 +194,31 @@ def _by_statistics(facts: Facts, model: ModelFacts) -> Iterator[Cause]:
     evidence = (f"mean time of a request {total:.2f} ms, of it {queue:.2f} ms in the queue",)
     if delay and queue >= 0.5 * delay:
         repair = repairs.config(
-            model.name, "max_queue_delay_microseconds removed",
+            model.name,
+            "max_queue_delay_microseconds removed",
             repairs.without_inner("dynamic_batching", "max_queue_delay_microseconds"),
-        )  # fmt: skip
+        )
         yield _cause(
-            model, "batching-no-company",
+            model,
+            "batching-no-company",
             f"no second request came within the {delay:g} ms that each one waits: clients send one at a time",
-            "dynamic_batching", "max_queue_delay_microseconds", evidence=evidence,
-            remedy="send requests at the same time (threads, async, several clients); drop the delay, which each "
+            "dynamic_batching",
+            "max_queue_delay_microseconds",
+            evidence=evidence,
+            remedy="send requests at the same time (threads, async, several clients); drop the delay, which "
+            "each "
             "lone request pays",
             repairs=(repair,),
-        )  # fmt: skip
+        )
     elif total and queue < IDLE * total:
         yield _cause(
-            model, "batching-no-company", "no request waited for another: clients send one at a time",
-            "dynamic_batching", evidence=evidence,
+            model,
+            "batching-no-company",
+            "no request waited for another: clients send one at a time",
+            "dynamic_batching",
+            evidence=evidence,
             remedy="send requests at the same time (threads, async, several clients)",
-        )  # fmt: skip
+        )
 
 
 def _beside_one_that_batches(facts: Facts, model: ModelFacts) -> bool:

@@ -45,7 +45,10 @@ def causes(facts: Facts) -> Iterator[Cause]:
 def unknown(facts: Facts) -> Iterator[str]:
     """What the facts do not tell."""
     if not facts.slow_starts:
-        yield "how long a first request takes: Triton does not count it apart; measure with --bench on a fresh server"
+        yield (
+            "how long a first request takes: Triton does not count it apart; measure with --bench on a "
+            "fresh server"
+        )
 
 
 def _steps(facts: Facts, name: str) -> list[str]:
@@ -71,7 +74,8 @@ def _late(model: ModelFacts) -> Iterator[Cause]:
         model=model.name,
         where=f"{model.context.file(model.context.selected[-1])}:{line}",
         message=f"execute() makes self.{name} at the first request, and no model_warmup sends one before",
-        remedy="load it in initialize(), or add model_warmup, which the server runs before the model is ready",
+        remedy="load it in initialize(), or add model_warmup, which the server runs before the model is "
+        "ready",
         repairs=(warmed(model),),
     )
 
@@ -98,7 +102,7 @@ def _engine(model: ModelFacts) -> Iterator[Cause]:
                 f"engines are kept in {CACHE}/{model.name}",
                 repairs.parameter(ACCELERATORS, "trt_engine_cache_enable", "true"),
                 repairs.parameter(ACCELERATORS, "trt_engine_cache_path", f"{CACHE}/{model.name}"),
-            )  # fmt: skip
+            )
         )
     if not warm and model.config.inputs:
         missing.append("model_warmup")
@@ -108,9 +112,10 @@ def _engine(model: ModelFacts) -> Iterator[Cause]:
         code="first-engine",
         model=model.name,
         where=model.at(*ACCELERATORS),
-        message="TensorRT builds its engine when the first request of a shape comes, which takes minutes; without "
-        + " and ".join(missing),
-        remedy=f"add {' and '.join(missing)}, mount a volume for the cache, and state trt_profile_min_shapes, "
+        message="TensorRT builds its engine when the first request of a shape comes, which takes minutes; "
+        "without " + " and ".join(missing),
+        remedy=f"add {' and '.join(missing)}, mount a volume for the cache, and state "
+        "trt_profile_min_shapes, "
         "opt and max if sizes vary",
         repairs=tuple(fixes),
     )

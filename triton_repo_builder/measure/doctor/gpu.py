@@ -44,7 +44,8 @@ def _kind(facts: Facts, model: ModelFacts) -> Iterator[Cause]:
             code="gpu-kind-cpu",
             model=model.name,
             where=model.at("instance_group", 0, "kind"),
-            message=f"instance_group says KIND_CPU: the model never runs on the {_gpus(facts.gpus)} of the server",
+            message=f"instance_group says KIND_CPU: the model never runs on the {_gpus(facts.gpus)} of the "
+            "server",
             remedy="write kind: KIND_GPU (in a build: trb build --device gpu)",
             repairs=(
                 repairs.config(
@@ -79,8 +80,13 @@ def _waiting(facts: Facts, ensemble: ModelFacts) -> Iterator[Cause]:
         if alone:
             edits.append(repairs.put("dynamic_batching", "dynamic_batching { }"))
             words = f"dynamic_batching and {words}"
-        times = [f"{each.name}: {each.mean_ms('queue'):.1f} ms in its queue, {each.mean_ms('compute_infer'):.1f} ms "
-                 "of work" for each in steps if each.counters.executions]  # fmt: skip
+        times = [
+            f"{each.name}: {each.mean_ms('queue'):.1f} ms in its queue, "
+            f"{each.mean_ms('compute_infer'):.1f} ms "
+            "of work"
+            for each in steps
+            if each.counters.executions
+        ]
         yield Cause(
             questions=(QUESTION, "batching"),
             code="gpu-waits-for-step",
@@ -90,7 +96,8 @@ def _waiting(facts: Facts, ensemble: ModelFacts) -> Iterator[Cause]:
             + ("es" if count > 1 else "")
             + (" and takes one request at a time" if alone else ""),
             evidence=tuple([f"a request takes {total:.1f} ms", *times] if times else ()),
-            remedy="let it take many requests at once (dynamic_batching { }), give it more instances, or move this "
+            remedy="let it take many requests at once (dynamic_batching { }), give it more instances, or "
+            "move this "
             "work to the client",
             repairs=(repairs.config(step.name, words, *edits),),
         )

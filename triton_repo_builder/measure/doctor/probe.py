@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.measure import bench
@@ -14,6 +15,9 @@ from triton_repo_builder.run.client import HttpClient, RequestFailed, Urls
 from triton_repo_builder.run.client.codec import encode_binary
 from triton_repo_builder.run.observe import snapshot
 from triton_repo_builder.run.observe.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from triton_repo_builder.run.client.codec import Array
 
 CLIENTS = 8
 """Clients of the short load."""
@@ -58,7 +62,7 @@ class _Trial:
             if worst > MOVED:
                 yield self.name, output, worst
 
-    def _inputs(self, number: int, rows: int):  # type: ignore[no-untyped-def]
+    def _inputs(self, number: int, rows: int) -> dict[str, Array]:
         from triton_repo_builder.run.client import sample_inputs
 
         interface = self.http.endpoint(self.name)
@@ -79,7 +83,8 @@ def asked(facts: Facts, urls: Urls, *, measured: bool, progress: Progress = lamb
             Code.UNREACHABLE,
             f"no tritonserver answers: {taken.problem}",
             where=urls.http,
-            remedy="name the URL of its HTTP port (8000 by default); for a server that does not start, name the "
+            remedy="name the URL of its HTTP port (8000 by default); for a server that does not start, name "
+            "the "
             "repository and its log: trb doctor REPO --log FILE",
         )
     http = HttpClient(urls.http)

@@ -1,4 +1,4 @@
-"""Habits of a model.py that answer a question, from its syntax tree: what runs late, and what joins requests."""
+"""Habits of a model.py, from its syntax tree: loading at the first request, joining requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ JOINS = frozenset(
 
 
 def late(context: ModelContext) -> tuple[str, int] | None:
-    """An attribute that ``execute`` sets at the first request, and its line: ``if self.x is None: self.x = load()``."""
+    """An attribute that ``execute`` sets at the first request, ``if self.x is None: …``, and its line."""
     for method in _reached(context):
         for node in ast.walk(method):
             if not isinstance(node, ast.If):

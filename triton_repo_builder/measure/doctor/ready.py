@@ -1,9 +1,9 @@
-"""Why is it not ready? Errors of ``trb check``, the server's reasons, its log, and processes that are gone."""
+"""Why is it not ready? Errors of ``trb check``, the server's reasons, its log, dead processes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from triton_repo_builder.check import fixes
@@ -17,8 +17,8 @@ from triton_repo_builder.measure.doctor.messages import SHM_GROWTH, SHM_START, S
 QUESTION = "ready"
 TENSORS = frozenset(
     {
-        "onnx-shape", "onnx-name", "onnx-input-count", "onnx-type", "onnx-scalar", "onnx-optional", "onnx-ragged",
-        "onnx-scalar-batch", "tensor-incomplete", "tensor-dims",
+        "onnx-shape", "onnx-name", "onnx-input-count", "onnx-type", "onnx-scalar", "onnx-optional",
+        "onnx-ragged", "onnx-scalar-batch", "tensor-incomplete", "tensor-dims",
     }
 )  # fmt: skip
 """Findings that go if the configuration has the graph's own inputs and outputs."""
@@ -139,7 +139,8 @@ def _processes(facts: Facts, found: list[tuple[str, str]]) -> Iterator[Cause]:
             code=STUB,
             model=name,
             where=_url(facts),
-            message=f"the Python process of '{name}' is gone: each request fails, and before release 26.01 the "
+            message=f"the Python process of '{name}' is gone: each request fails, and before release 26.01 "
+            "the "
             "server goes on saying that it is ready"
             if gone
             else f"'{name}' is loaded and says that it is not ready",
@@ -216,7 +217,7 @@ def _open(context: ModelContext) -> Repair:
     return Repair(about=about, apply=apply)
 
 
-def _lowered(context: ModelContext):  # type: ignore[no-untyped-def]
+def _lowered(context: ModelContext) -> Callable[[Path], bytes | None]:
     from triton_repo_builder.model.graph import mend
 
     return lambda path: mend.lowered(path, context.release.max_ir)

@@ -1,4 +1,4 @@
-"""Repairs: edits of config.pbtxt that keep every other byte, new files of a graph, directories that git lost."""
+"""Repairs: edits of config.pbtxt that keep every other byte, corrected graphs, lost directories."""
 
 from __future__ import annotations
 

@@ -66,7 +66,8 @@ def causes(facts: Facts) -> Iterator[Cause]:
         where=needs[0].model.at("instance_group") if needs else "log",
         message=_message(needs, total, room) if needs else "the server ran out of shared memory",
         evidence=tuple(f"log line {each.line}: {each.text}" for each in said) + tuple(_rows(needs)),
-        remedy=f"docker run --shm-size={_rounded(max(total, DOCKER))}m (Kubernetes: an emptyDir of medium Memory at "
+        remedy=f"docker run --shm-size={_rounded(max(total, DOCKER))}m (Kubernetes: an emptyDir of medium "
+        "Memory at "
         "/dev/shm); where that cannot be set, run fewer Python instances with smaller batches",
         repairs=tuple(_repairs(needs, room)),
     )
@@ -75,7 +76,10 @@ def causes(facts: Facts) -> Iterator[Cause]:
 def unknown(facts: Facts) -> Iterator[str]:
     """What the facts do not tell."""
     if facts.shared_memory is None:
-        yield "the size of the server's /dev/shm: 64 MiB is assumed, Docker's default (df /dev/shm inside tells)"
+        yield (
+            "the size of the server's /dev/shm: 64 MiB is assumed, Docker's default (df /dev/shm inside "
+            "tells)"
+        )
     varying = [model.name for model in facts.models if model.backend == "python" and _batch(model) == 0]
     if varying:
         yield f"the largest request of {', '.join(varying)}: a size varies, so that its bytes are not counted"
@@ -119,7 +123,9 @@ def _rows(needs: list[Need]) -> Iterator[str]:
     for need in needs:
         times = f"{need.instances} instances" + (f" x {need.devices} GPUs" if need.devices > 1 else "")
         batch = f" + {need.batch / MIB:.1f} MiB of a full batch" if need.batch else ""
-        yield f"{need.model.name}: {times} x ({need.region / MIB:.0f} MiB{batch}) = {need.bytes / MIB:.0f} MiB"
+        yield (
+            f"{need.model.name}: {times} x ({need.region / MIB:.0f} MiB{batch}) = {need.bytes / MIB:.0f} MiB"
+        )
 
 
 def _repairs(needs: list[Need], room: int) -> Iterator[Repair]:
