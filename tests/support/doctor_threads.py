@@ -87,6 +87,8 @@ class Thread:
     log: str = ""
     """Of the server, as the thread quotes it in its own words; here with the fixture's names."""
     arguments: tuple[str, ...] = ()
+    left: str = ""
+    """Cause that no edit of files removes: it is stated as left."""
     seen: str = "ready"
     """What shows that the repaired copy works: ``ready``, ``merges``, ``warm``, ``rows`` or ``files``."""
     shapes: tuple[tuple[int, ...], ...] = ((1, 4),)
@@ -437,6 +439,7 @@ THREADS: dict[str, Thread] = {
         question="batching",
         code="batching-no-rows",
         model="t5721_bert",
+        left="batching-lengths",
         lay=_t5721,
         seen="rows",
         shapes=((2, 5),),
@@ -456,6 +459,7 @@ THREADS: dict[str, Thread] = {
         question="batching",
         code="onnx-ragged",
         model="t3741_ragged",
+        left="batching-lengths",
         lay=_t3741,
         seen="rows",
         shapes=((2, 5),),
@@ -483,7 +487,12 @@ THREADS: dict[str, Thread] = {
         shapes=((3, 4),),
     ),
     "server#2387": Thread(
-        question="batching", code="onnx-batch-axis", model="t2387_arcface", lay=_t2387, shapes=((4, 3),)
+        question="batching",
+        code="onnx-batch-axis",
+        model="t2387_arcface",
+        left="batching-fixed-graph",
+        lay=_t2387,
+        shapes=((4, 3),),
     ),
     "server#2192": Thread(
         question="ready", code="onnx-shape", model="t2192_dims", lay=_t2192, seen="rows", shapes=((3, 4),)

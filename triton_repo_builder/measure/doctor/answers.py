@@ -29,12 +29,12 @@ def causes(facts: Facts) -> Iterator[Cause]:
             yield cause
     for name, output, worst in facts.beside:
         if name not in found:
-            model = facts.model(name)
+            seen = facts.model(name)
             yield Cause(
                 questions=(QUESTION,),
                 code="answers-neighbour",
                 model=name,
-                where=model.at() if model else name,
+                where=seen.at() if seen else name,
                 message=f"the same row has another {output} beside a second row than alone",
                 evidence=(f"difference {worst:.3g} of the largest number",),
                 remedy="let padding and neighbours be masked in the graph, or set max_batch_size: 1",

@@ -30,12 +30,12 @@ def causes(facts: Facts) -> Iterator[Cause]:
             yield cause
     for name, first, later in facts.slow_starts:
         if first > TIMES * later and not {name, *_steps(facts, name)} & {*found}:
-            model = facts.model(name)
+            seen = facts.model(name)
             yield Cause(
                 questions=(QUESTION,),
                 code="first-slow",
                 model=name,
-                where=model.at() if model else name,
+                where=seen.at() if seen else name,
                 message="the first request took longer than later ones, and no setting here says why",
                 evidence=(f"first request {first:.1f} ms, a later one {later:.1f} ms",),
                 remedy="give each step a model_warmup with a usual request",

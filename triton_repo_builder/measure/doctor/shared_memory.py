@@ -62,7 +62,7 @@ def causes(facts: Facts) -> Iterator[Cause]:
     yield Cause(
         questions=(QUESTION, "ready") if any(each.code == SHM_START for each in said) else (QUESTION,),
         code=said[0].code if said else "shared-memory-small",
-        model=said[0].model if said else max(needs, key=lambda need: need.bytes).model.name,
+        model=_largest(said, needs),
         where=needs[0].model.at("instance_group") if needs else "log",
         message=_message(needs, total, room) if needs else "the server ran out of shared memory",
         evidence=tuple(f"log line {each.line}: {each.text}" for each in said) + tuple(_rows(needs)),
@@ -83,6 +83,12 @@ def unknown(facts: Facts) -> Iterator[str]:
     varying = [model.name for model in facts.models if model.backend == "python" and _batch(model) == 0]
     if varying:
         yield f"the largest request of {', '.join(varying)}: a size varies, so that its bytes are not counted"
+
+
+def _largest(said: list[Explained], needs: list[Need]) -> str:
+    """The model that a message names, else the one that needs most."""
+    named = next((each.model for each in said if each.model), "")
+    return named or (max(needs, key=lambda need: need.bytes).model.name if needs else "")
 
 
 def _reasons(facts: Facts) -> list[Explained]:
