@@ -111,7 +111,8 @@ def _rounds(
         )
         if not changed:
             break
-    left = found(diagnose(facts, questions))
+    # An error that a repair caused would keep the model from loading, whatever was asked.
+    left = found(diagnose(facts, {*questions, ready.QUESTION}))
     if done and (copy / MANIFEST).is_file():
         done.append(f"{MANIFEST}: unchanged; record the edits with trb accept, which later builds keep")
     return tuple(done), tuple(cause for cause in left if not cause.code.startswith("manifest-"))

@@ -135,7 +135,7 @@ def flag(outer: str, name: str, statement: str) -> TextEdit:
     def edit(text: str) -> str:
         document = Document(text)
         places = [
-            item.fields[-1].end
+            item.fields[-1].statement[1]
             for item in document.fields.each(outer)
             if any(each.value == name for each in item.fields.each("name"))
         ]
