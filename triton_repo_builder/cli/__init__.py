@@ -29,6 +29,7 @@ GROUPS = {
         "accept": "Record hand edits, which later builds keep.",
         "remove": "Remove endpoints from a repository.",
         "check": "Lint any Triton model repository, without a server.",
+        "doctor": "Say why it does not batch, is slow, idle, not ready, or answers otherwise; repair a copy.",
     },
     "Run": {
         "serve": "Run tritonserver on a repository until it is stopped.",
