@@ -5,13 +5,14 @@ Which blocks, in which folder: tests/data/docs_blocks.toml. How outputs are comp
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.support import s3_server
+from tests.support import kubernetes, s3_server
 from tests.support.docs_accounts import Run, accounts
 from tests.support.docs_blocks import Block, Kind
 from tests.support.docs_compare import difference
@@ -35,6 +36,8 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[
             folder.mkdir()
             prepare(folder, run.models, lambda: request.getfixturevalue("minilm_int8"))
             env = {"COLUMNS": "116", **run.env}
+            if "kubernetes" in run.needs:
+                env["PATH"] = f"{kubernetes.CACHE}:{os.environ['PATH']}"
             if run.s3:
                 address = stack.enter_context(s3_server.running(tmp_path))
                 env |= {**s3_server.CREDENTIALS, "AWS_ENDPOINT_URL": f"http://{address}"}
@@ -57,6 +60,8 @@ def test_the_page_shows_what_its_commands_do(run: Run, shell: Callable[[Run], Sh
             with (terminal.folder / file).open("a") as sink:
                 sink.write(block.text)
         elif block.kind in (Kind.OUTPUT, Kind.JSON):
+            for text, command in run.before.items():
+                said = terminal.run(command)[0] if text in block.text else said
             if apart := difference(block.text, said, measured=run.measured):
                 wrong.append(f"{block.where}\n{apart}")
         else:
@@ -81,11 +86,14 @@ def _steps(block: Block, terminal: Shell) -> Iterator[Step]:
 
 def _took(run: Run, terminal: Shell, step: Step, block: Block, wrong: list[str]) -> str:
     """Run a command; adds what is wrong about its exit code and output. Returns the output."""
-    for start, before in run.before.items():
-        if step.command.startswith(start):
+    for text, before in run.before.items():
+        if text in f"{step.command}\n{step.shown}":
             told, code = terminal.run(before)
             assert code == 0, f"{before}\n{told}"
-    said, code = terminal.run(step.command)
+    command = step.command
+    for short, whole in run.replace.items():
+        command = command.replace(short, whole)
+    said, code = terminal.run(command)
     fails = any(line.strip().startswith(FAILS) for line in step.shown.splitlines())
     if (code != 0) != fails:
         wrong.append(f"{block.where}\n{step.command}\nexit code {code}\n{said}")

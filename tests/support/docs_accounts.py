@@ -1,7 +1,8 @@
 """How each block of the pages is accounted for: tests/data/docs_blocks.toml, read once.
 
-``[[run]]`` is run and compared, ``[[claim]]`` belongs to another test, ``[[cannot]]`` says why nothing runs it
-here. Blocks of settings need no entry: they are parsed, and read by the code whose file they are.
+``[[run]]`` is run and compared, ``[[claim]]`` belongs to another test, ``[[synopsis]]`` lists command lines that
+are only parsed, ``[[cannot]]`` says why nothing runs it here. Blocks of settings need no entry: they are parsed,
+and read by the code whose file they are (tests/support/docs_settings.py).
 """
 
 from __future__ import annotations
@@ -25,13 +26,15 @@ class Run:
     name: str
     page: str
     blocks: Sequence[str]
-    """A text that one block of the page alone holds, for each block."""
+    """For each block a text that it alone holds; of another page as ``PAGE::text``."""
     models: Mapping[str, str] = field(default_factory=dict)
     """Folder of the run → where its model is from (tests/support/docs_scenes.py)."""
     setup: Sequence[str] = ()
     """Commands that the page takes for granted."""
     before: Mapping[str, str] = field(default_factory=dict)
-    """Beginning of a command → what the reader does before it, as a command."""
+    """A text of a command or of its shown output → what the reader does before, as a command."""
+    replace: Mapping[str, str] = field(default_factory=dict)
+    """A text that a page shortens → what a reader writes for it."""
     files: Mapping[str, str] = field(default_factory=dict)
     """A text that a block holds → file to which the block is appended."""
     needs: Sequence[str] = ()
@@ -44,7 +47,8 @@ class Run:
 
     def found(self) -> list[Block]:
         """The blocks in the order of the entry."""
-        return [_only(self.page, text) for text in self.blocks]
+        split = [text.rpartition("::") for text in self.blocks]
+        return [_only(page or self.page, text) for page, _, text in split]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +60,16 @@ class Claim:
     """Texts of blocks; ``*`` is every block that nothing else accounts for."""
     test: str
     named: str = ""
-    """What that test's file says of the page; without, its name."""
+    """Without, that test takes the block from the page. With, it does the same by itself, and this text is in both."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Synopsis:
+    """Blocks of commands that are alternatives or need what is not here: their programs and options must exist."""
+
+    page: str
+    blocks: Sequence[str]
+    reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +87,7 @@ class Accounts:
 
     runs: tuple[Run, ...]
     claims: tuple[Claim, ...]
+    synopses: tuple[Synopsis, ...]
     cannot: tuple[Cannot, ...]
     left_out: Mapping[str, str]
     """Beginning of a command → why no run starts it."""
@@ -86,10 +100,16 @@ def accounts() -> Accounts:
     made = {kind: tuple(_made(cls, table) for table in document.pop(kind, ())) for kind, cls in KINDS.items()}
     left_out = document.pop("left_out")
     assert not document, document
-    return Accounts(runs=made["run"], claims=made["claim"], cannot=made["cannot"], left_out=left_out)
+    return Accounts(
+        runs=made["run"],
+        claims=made["claim"],
+        synopses=made["synopsis"],
+        cannot=made["cannot"],
+        left_out=left_out,
+    )
 
 
-KINDS: dict[str, Any] = {"run": Run, "claim": Claim, "cannot": Cannot}
+KINDS: dict[str, Any] = {"run": Run, "claim": Claim, "synopsis": Synopsis, "cannot": Cannot}
 
 
 def _made(cls: Any, table: dict[str, Any]) -> Any:
@@ -113,14 +133,23 @@ def matching(page: str, texts: Sequence[str]) -> Iterator[tuple[str, Block]]:
 
 
 def accounted() -> dict[Block, str]:
-    """Block → how it is accounted for: run, claim, settings or cannot. Blocks without are unknown."""
+    """Block → how it is accounted for: run, claim, alike, synopsis, settings or cannot. Blocks without are unknown."""
     entries = accounts()
-    found: dict[Block, str] = {block: "run" for run in entries.runs for block in run.found()}
-    found |= {block: "claim" for one in entries.claims for _, block in matching(one.page, one.blocks)} | found
-    found |= {block: "cannot" for one in entries.cannot for _, block in matching(one.page, one.blocks)} | found
+    found: dict[Block, str] = {}
+    others: tuple[tuple[str, tuple[Any, ...]], ...] = (
+        ("claim", entries.claims),
+        ("synopsis", entries.synopses),
+        ("cannot", entries.cannot),
+    )
+    for run in entries.runs:
+        found |= dict.fromkeys(run.found(), "run")
+    for kind, listed in others:
+        for one in listed:
+            how = "alike" if kind == "claim" and one.named else kind
+            found = dict.fromkeys((block for _, block in matching(one.page, one.blocks)), how) | found
+    everything = [claim.page for claim in entries.claims if "*" in claim.blocks]
     for block in inventory():
-        everything = any(fnmatch(block.page, one.page) and "*" in one.blocks for one in entries.claims)
-        if block not in found and everything:
+        if block not in found and any(fnmatch(block.page, page) for page in everything):
             found[block] = "claim"
         elif block not in found and block.kind in SETTINGS:
             found[block] = "settings"

@@ -23,13 +23,12 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAMS = (
-    "aws|cd|curl|docker|git|helm|kubectl|make|model_signing|openssl|optimum-cli|oras|pip|printf|python3?|skopeo|tr|trb"
-)
+PROGRAMS = "aws|cd|curl|docker|git|helm|kubectl|make|model_signing|openssl|optimum-cli|oras|pip|printf|pytest|python3?|skopeo|tr|trb"
 _FENCE = re.compile(r"^( *)(```+|~~~+) *(\S*)")
 _ITEM = re.compile(r"^( *)(?:[-*]|\d+\.) ")
 _COMMAND = re.compile(
-    rf"^(?:\(?(?:{PROGRAMS}) |\(umask |export [A-Z]|[a-z]=\S+;|[A-Z_]+=\S+ |\.venv\S* |# (?!kustomization))", re.MULTILINE
+    rf"^(?:\(?(?:{PROGRAMS}) |\(umask |export [A-Z]|[a-z]=\S+;|[A-Z_]+=\S+ |\.venv\S* |# (?!kustomization))",
+    re.MULTILINE,
 )
 _LANGUAGES = {"sh": "commands", "bash": "commands", "console": "transcript", "js": "javascript"}
 
@@ -84,7 +83,9 @@ def pages() -> tuple[Path, ...]:
 @cache
 def inventory() -> tuple[Block, ...]:
     """All blocks of all pages."""
-    return tuple(block for page in pages() for block in blocks(page.read_text(), page.relative_to(ROOT).as_posix()))
+    return tuple(
+        block for page in pages() for block in blocks(page.read_text(), page.relative_to(ROOT).as_posix())
+    )
 
 
 def blocks(text: str, page: str) -> Iterator[Block]:
@@ -129,7 +130,8 @@ def _ends(lines: list[str], number: int, margin: int) -> bool:
     """Whether an indented block ends before this line: text with less indent follows, or nothing."""
     rest = next((line for line in lines[number:] if line.strip()), "")
     return number == len(lines) or not (
-        lines[number].startswith(" " * margin) or (not lines[number].strip() and rest.startswith(" " * margin))
+        lines[number].startswith(" " * margin)
+        or (not lines[number].strip() and rest.startswith(" " * margin))
     )
 
 

@@ -17,6 +17,7 @@ _TOKENS = re.compile(
     r"|(?P<blank>\s+)"
     r"|(?P<digest>\b(?=[0-9a-f]*\d)(?=[0-9]*[a-f])[0-9a-f]{6,64}\b)"
     r"|(?P<date>\d{4}-\d{2}-\d{2}(?:[T ][\d:.]+Z?)?)"
+    r"|(?P<epoch>\b1[5-9]\d{8}\b)"
     r"|(?P<address>\b(?:localhost|\d+\.\d+\.\d+\.\d+):\d+\b)"
     r"|(?P<version>\b\d+\.\d+\.\d+\b)"
     r"|(?P<measure>(?<![\w.])\d[\d.,]*(?= ?(?:ms|s|bytes|MB|GB|KB|per second|requests/s)\b))"
@@ -29,6 +30,7 @@ _ANY = {
     "blank": r"\s*",
     "digest": r"[0-9a-f]+",
     "date": r"\d{4}-\d{2}-\d{2}(?:[T ][\d:.]+Z?)?",
+    "epoch": r"\d{10}",
     "address": r"(?:localhost|\d+\.\d+\.\d+\.\d+):\d+",
     "version": r"\d+\.\d+\.\d+",
     "measure": r"[\d.,]+",

@@ -40,22 +40,31 @@ SUMMED = PER_TOKEN.replace("float[batch, tokens, {width}]", "float[batch, {width
     "    all = Add (seen, nothing)\n    axis = Constant <value = int64[1] {{1}}> ()\n"
     "    logits = ReduceSum <keepdims = 0> (all, axis)\n",
 )
-SPANS = PER_TOKEN.replace(
-    "(float[batch, tokens, {width}] logits)", "(float[batch, tokens] start_logits, float[batch, tokens] end_logits)"
-).replace(
-    "    logits = Add (seen, nothing)\n",
-    "    all = Add (seen, nothing)\n    start, end = Split <axis = -1, num_outputs = 2> (all)\n"
-    "    start_logits = Squeeze (start, last)\n    end_logits = Squeeze (end, last)\n",
-).replace('"" : 17', '"" : 18')
+SPANS = (
+    PER_TOKEN.replace(
+        "(float[batch, tokens, {width}] logits)",
+        "(float[batch, tokens] start_logits, float[batch, tokens] end_logits)",
+    )
+    .replace(
+        "    logits = Add (seen, nothing)\n",
+        "    all = Add (seen, nothing)\n    start, end = Split <axis = -1, num_outputs = 2> (all)\n"
+        "    start_logits = Squeeze (start, last)\n    end_logits = Squeeze (end, last)\n",
+    )
+    .replace('"" : 17', '"" : 18')
+)
 
 
-def write(folder: Path, graph: str, words: Rows, labels: Sequence[str], architecture: str, **config: object) -> None:
+def write(
+    folder: Path, graph: str, words: Rows, labels: Sequence[str], architecture: str, **config: object
+) -> None:
     """The folder that an exporter would write."""
     folder.mkdir(parents=True)
     width = len(next(iter(words.values())))
     table = {**dict.fromkeys(SPECIAL, [0.0] * width), **words}
     model = onnx.parser.parse_model(graph.format(width=width))
-    model.graph.initializer.append(numpy_helper.from_array(np.array([*table.values()], np.float32), "weights"))
+    model.graph.initializer.append(
+        numpy_helper.from_array(np.array([*table.values()], np.float32), "weights")
+    )
     (folder / "model.onnx").write_bytes(model.SerializeToString(deterministic=True))
     vocabulary = {word: number for number, word in enumerate(table)}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
@@ -64,7 +73,9 @@ def write(folder: Path, graph: str, words: Rows, labels: Sequence[str], architec
     tokenizer.add_special_tokens([*SPECIAL])
     tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     tokenizer.save(str(folder / "tokenizer.json"))
-    named = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIAL, strict=True))
+    named = dict(
+        zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIAL, strict=True)
+    )
     settings = {"tokenizer_class": "BertTokenizerFast", "model_max_length": 64, **named}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     about = {"architectures": [architecture], "model_type": "bert", "vocab_size": len(table), **config}
@@ -100,7 +111,14 @@ MAKERS: Mapping[str, Callable[[Path], None]] = {
     "words/squad": partial(
         write,
         graph=SPANS,
-        words={"anna": [1, 1], "has": [0, 0], "lived": [0, 0], "in": [1, 0], "berlin": [7, 7], "since": [0, 1]},
+        words={
+            "anna": [1, 1],
+            "has": [0, 0],
+            "lived": [0, 0],
+            "in": [1, 0],
+            "berlin": [7, 7],
+            "since": [0, 1],
+        },
         labels=(),
         architecture="BertForQuestionAnswering",
     ),

@@ -18,7 +18,15 @@ def _sentiment(folder: Path) -> None:
     runpy.run_path(str(ROOT / "examples" / "sentiment" / "make_model.py"))["main"](folder)
 
 
-MAKERS: Mapping[str, Maker] = {"sentiment": _sentiment, **docs_models.MAKERS}
+def _october(folder: Path) -> None:
+    """The model of another month: another opinion of each word, and a word more."""
+    main = runpy.run_path(str(ROOT / "examples" / "sentiment" / "make_model.py"))["main"]
+    names = main.__globals__
+    names["WORDS"] = {**{word: weights[::-1] for word, weights in names["WORDS"].items()}, "fine": (2, -2)}
+    main(folder)
+
+
+MAKERS: Mapping[str, Maker] = {"sentiment": _sentiment, "october": _october, **docs_models.MAKERS}
 """Models that are written here; other names are folders of tests/data/models, or of this checkout."""
 
 
@@ -33,6 +41,8 @@ def prepare(folder: Path, models: Mapping[str, str], minilm: Callable[[], Path])
         path = minilm() if source == "minilm" else DATA / source
         path = path if path.exists() else ROOT / source
         if path.is_dir():
-            shutil.copytree(path, target, ignore=shutil.ignore_patterns("reference.*", "vendor", "__pycache__"))
+            shutil.copytree(
+                path, target, ignore=shutil.ignore_patterns("reference.*", "vendor", "__pycache__")
+            )
         else:
             shutil.copyfile(path, target)

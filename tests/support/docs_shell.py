@@ -79,10 +79,10 @@ class Shell:
             **{name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "TRB_"))},
             **own(folder.parent),
             "HOME": str(folder.parent),
-            "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": os.pathsep.join(map(str, (ROOT, folder))),
             "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache")),
             **env,
+            "PATH": f"{programs}{os.pathsep}{env.get('PATH', os.environ['PATH'])}",
         }
         self.bash = subprocess.Popen(
             ["bash", "--noprofile", "--norc"],
