@@ -1,6 +1,6 @@
 """The blocks of the pages, run as they stand there but for ports, and compared with what the pages show.
 
-Which blocks, in which folder: tests/data/docs_blocks.toml. How outputs are compared: tests/support/docs_compare.py.
+Which blocks, in which folder: tests/data/docs_blocks.toml. What is the same: tests/support/docs_compare.py.
 """
 
 from __future__ import annotations
@@ -97,7 +97,6 @@ def _took(run: Run, terminal: Shell, step: Step, block: Block, wrong: list[str])
     fails = any(line.strip().startswith(FAILS) for line in step.shown.splitlines())
     if (code != 0) != fails:
         wrong.append(f"{block.where}\n{step.command}\nexit code {code}\n{said}")
-    elif block.kind is Kind.TRANSCRIPT and step.shown:
-        if apart := difference(step.shown, said, measured=run.measured):
-            wrong.append(f"{block.where}\n$ {step.command}\n{apart}")
+    elif step.shown and (apart := difference(step.shown, said, measured=run.measured)):
+        wrong.append(f"{block.where}\n$ {step.command}\n{apart}")
     return said

@@ -1,8 +1,8 @@
 """How each block of the pages is accounted for: tests/data/docs_blocks.toml, read once.
 
-``[[run]]`` is run and compared, ``[[claim]]`` belongs to another test, ``[[synopsis]]`` lists command lines that
-are only parsed, ``[[cannot]]`` says why nothing runs it here. Blocks of settings need no entry: they are parsed,
-and read by the code whose file they are (tests/support/docs_settings.py).
+``[[run]]`` is run and compared, ``[[claim]]`` belongs to another test, ``[[synopsis]]`` lists command lines
+that are only parsed, ``[[cannot]]`` says why nothing runs it here. Blocks of settings need no entry: they are
+parsed, and read by the code whose file they are (tests/support/docs_settings.py).
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ class Claim:
     """Texts of blocks; ``*`` is every block that nothing else accounts for."""
     test: str
     named: str = ""
-    """Without, that test takes the block from the page. With, it does the same by itself, and this text is in both."""
+    """Empty: that test takes the block from the page. Else it does the same itself; this text is in both."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Synopsis:
-    """Blocks of commands that are alternatives or need what is not here: their programs and options must exist."""
+    """Commands that are alternatives or need what is not here: their programs and options must exist."""
 
     page: str
     blocks: Sequence[str]
@@ -133,7 +133,7 @@ def matching(page: str, texts: Sequence[str]) -> Iterator[tuple[str, Block]]:
 
 
 def accounted() -> dict[Block, str]:
-    """Block → how it is accounted for: run, claim, alike, synopsis, settings or cannot. Blocks without are unknown."""
+    """Block → run, claim, alike, synopsis, settings or cannot. Blocks that are not in it are unknown."""
     entries = accounts()
     found: dict[Block, str] = {}
     others: tuple[tuple[str, tuple[Any, ...]], ...] = (

@@ -23,7 +23,10 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAMS = "aws|cd|curl|docker|git|helm|kubectl|make|model_signing|openssl|optimum-cli|oras|pip|printf|pytest|python3?|skopeo|tr|trb"
+PROGRAMS = (
+    "aws|cd|curl|docker|git|helm|kubectl|make|model_signing|openssl|optimum-cli|oras|pip|printf|pytest|python3?"
+    "|skopeo|tr|trb"
+)
 _FENCE = re.compile(r"^( *)(```+|~~~+) *(\S*)")
 _ITEM = re.compile(r"^( *)(?:[-*]|\d+\.) ")
 _COMMAND = re.compile(

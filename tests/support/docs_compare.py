@@ -1,7 +1,7 @@
 """Whether a command printed what a page shows: the shown text is a pattern, numbers are compared as numbers.
 
 - ``…`` and ``[…]`` stand for any text, also of several lines; blanks and rules may be of any length.
-- Digests, versions, dates, addresses, ports, times and sizes are those of one machine and one run: any will do.
+- Digests, versions, dates, addresses, ports, times and sizes are those of one machine and run: any will do.
 - Every other number must be close to the shown one, unless the page shows measurements (``measured``).
 """
 
@@ -62,7 +62,6 @@ def _pattern(shown: str) -> tuple[str, list[str]]:
         if kind == "number":
             numbers.append(token[0])
         parts.append(_ANY.get(kind, _NUMBER))
-    # Wrapped JSON: a page breaks a line where the answer has no blank, so each place between marks may have some.
     return "".join([*parts, re.escape(shown[at:])]), numbers
 
 

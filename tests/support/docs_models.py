@@ -1,7 +1,7 @@
 """Models of a few words, for pages that show an answer of a task: every word has its own logits.
 
-The graphs are real ONNX files with the usual inputs, the tokenizers real tokenizer.json files, so everything that
-``trb`` does is seen on them. Their knowledge is the table of words alone.
+The graphs are real ONNX files with the usual inputs, the tokenizers real tokenizer.json files, so everything
+that ``trb`` does is seen on them. Their knowledge is the table of words alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 Rows = Mapping[str, Sequence[float]]
 PER_TOKEN = """
 <ir_version: 8, opset_import: ["" : 17], producer_name: "example">
-words (int64[batch, tokens] input_ids, int64[batch, tokens] attention_mask, int64[batch, tokens] token_type_ids)
+words (int64[batch, tokens] input_ids, int64[batch, tokens] attention_mask,
+       int64[batch, tokens] token_type_ids)
   => (float[batch, tokens, {width}] logits)
 {{
     each = Gather (weights, input_ids)
@@ -58,7 +59,7 @@ def write(
     folder: Path, graph: str, words: Rows, labels: Sequence[str], architecture: str, **config: object
 ) -> None:
     """The folder that an exporter would write."""
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     width = len(next(iter(words.values())))
     table = {**dict.fromkeys(SPECIAL, [0.0] * width), **words}
     model = onnx.parser.parse_model(graph.format(width=width))

@@ -1,7 +1,8 @@
 """A shell that runs a page's commands in order, in a folder of its own, with the ports of the page moved.
 
-The page's ports are the defaults (8000 to 8002, 9000). Here each run has free ones: an address in a command becomes
-the real one, an address in an output the page's. A server that would keep the terminal is started with --detach.
+The page's ports are the defaults (8000 to 8002, 9000). Here each run has free ones: an address in a command
+becomes the real one, an address in an output that of the page. A server that would keep the terminal is started
+with --detach.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Step:
 
 
 def steps(text: str, *, prompts: bool) -> Iterator[Step]:
-    """The commands of a block. With prompts, lines without one are output; without, every line is a command."""
+    """The commands of a block. With prompts, lines without one are output; else every line is a command."""
     lines, number = text.splitlines(), 0
     while number < len(lines):
         line = lines[number].removeprefix("$ ") if prompts else lines[number]

@@ -1,4 +1,4 @@
-"""Every code block of every page is run, belongs to a test, is parsed, or is in a short list with the reason."""
+"""Every code block of every page is run, belongs to a test, is parsed, or is in a list with the reason."""
 
 from __future__ import annotations
 
@@ -87,7 +87,8 @@ def test_the_programs_of_a_synopsis_exist(synopsis: Synopsis) -> None:
 
 
 def test_blocks_of_a_page() -> None:
-    page = "# A\n\n    $ trb check\n    fine\n\n- item\n\n      [build]\n      name = 1\n\n```sh\ntrb serve\n```\n\ntext\n"
+    page = "# A\n\n    $ trb check\n    fine\n\n- item\n\n      [build]\n      name = 1\n\n"
+    page += "```sh\ntrb serve\n```\n\ntext\n"
     found = [(block.line, block.kind, block.text) for block in blocks(page, "a.md")]
     assert found == [
         (3, Kind.TRANSCRIPT, "$ trb check\nfine\n"),
