@@ -15,6 +15,7 @@ _TOKENS = re.compile(
     r"|(?P<rule>[─═]{2,})"
     r"|(?P<bar>█+)"
     r"|(?P<blank>\s+)"
+    r"|(?P<path>(?<!\S)/tmp/[\w/.-]+)"
     r"|(?P<digest>\b(?=[0-9a-f]*\d)(?=[0-9]*[a-f])[0-9a-f]{6,64}\b)"
     r"|(?P<date>\d{4}-\d{2}-\d{2}(?:[T ][\d:.]+Z?)?)"
     r"|(?P<epoch>\b1[5-9]\d{8}\b)"
@@ -28,6 +29,7 @@ _ANY = {
     "rule": r"[─═]+",
     "bar": r"█*",
     "blank": r"\s*",
+    "path": r"\S+",
     "digest": r"[0-9a-f]+",
     "date": r"\d{4}-\d{2}-\d{2}(?:[T ][\d:.]+Z?)?",
     "epoch": r"\d{10}",

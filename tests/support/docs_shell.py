@@ -1,8 +1,8 @@
 """A shell that runs a page's commands in order, in a folder of its own, with the ports of the page moved.
 
 The page's ports are the defaults (8000 to 8002, 9000). Here each run has free ones: an address in a command
-becomes the real one, an address in an output that of the page. A server that would keep the terminal is started
-with --detach.
+becomes the real one, an address in an output that of the page. A server that would keep the terminal is
+started with --detach.
 """
 
 from __future__ import annotations
@@ -156,9 +156,9 @@ class Shell:
         return said.replace(f"{self.folder}/", "").replace(str(self.folder), ".")
 
     def close(self) -> None:
-        """Stop what runs: detached servers, then the shell and its children."""
+        """Stop what runs: a detached server, then the shell and its children."""
         try:
-            self._send("trb stop --all >/dev/null 2>&1", 60)
+            self._send("trb stop >/dev/null 2>&1", 60)
         finally:
             os.killpg(self.bash.pid, signal.SIGTERM)
             self.bash.wait(30)
