@@ -88,8 +88,9 @@ def _took(run: Run, terminal: Shell, step: Step, block: Block, wrong: list[str])
     """Run a command; adds what is wrong about its exit code and output. Returns the output."""
     for text, before in run.before.items():
         if text in f"{step.command}\n{step.shown}":
-            told, code = terminal.run(before)
-            assert code == 0, f"{before}\n{told}"
+            for line in before.splitlines():
+                told, code = terminal.run(line)
+                assert code == 0, f"{line}\n{told}"
     command = step.command
     for short, whole in run.replace.items():
         command = command.replace(short, whole)

@@ -26,7 +26,7 @@ class Run:
     name: str
     page: str
     blocks: Sequence[str]
-    """For each block a text that it alone holds; of another page as ``PAGE::text``."""
+    """For each block a text that it alone holds (``^``: its beginning); of another page as ``PAGE::text``."""
     models: Mapping[str, str] = field(default_factory=dict)
     """Folder of the run → where its model is from (tests/support/docs_scenes.py)."""
     setup: Sequence[str] = ()
@@ -120,16 +120,20 @@ def _made(cls: Any, table: dict[str, Any]) -> Any:
 
 def _only(page: str, text: str) -> Block:
     """The block of a page that holds a text."""
-    found = [block for block in inventory() if block.page == page and text in block.text]
+    found = [block for block in inventory() if block.page == page and _holds(block, text)]
     assert len(found) == 1, f"{FILE.name}: {len(found)} blocks of {page} have {text!r}"
     return found[0]
+
+
+def _holds(block: Block, text: str) -> bool:
+    return block.text.startswith(text[1:]) if text.startswith("^") else text in block.text and text != "*"
 
 
 def matching(page: str, texts: Sequence[str]) -> Iterator[tuple[str, Block]]:
     """(text, block) of each block of the page, or pages, that holds one of the texts."""
     for block in inventory():
         if fnmatch(block.page, page):
-            yield from ((text, block) for text in texts if text != "*" and text in block.text)
+            yield from ((text, block) for text in texts if _holds(block, text))
 
 
 def accounted() -> dict[Block, str]:

@@ -46,6 +46,9 @@ def test_every_entry_names_blocks_that_are_there() -> None:
         if text != "*" and text not in {found for found, _ in matching(one.page, one.blocks)}
     ]
     assert stale == []
+    for one in (*entries.synopses, *entries.cannot):
+        found = [text for text, _ in matching(one.page, one.blocks)]
+        assert [text for text in one.blocks if found.count(text) > 1] == [], "a text of one block alone"
 
 
 @pytest.mark.parametrize("claim", accounts().claims, ids=lambda claim: f"{claim.page}:{claim.blocks[0][:40]}")
