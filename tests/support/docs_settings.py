@@ -54,6 +54,7 @@ def read(block: Block, folder: Path) -> None:
         assert table and table[1] in TOML, f"{block.where}: no reader in docs_settings.TOML"
         name, reader = TOML[table[1]]
         (folder / name).write_text(block.text)
+        (folder / "requirements.txt").touch()  # which a block names
         reader(folder / name)
     elif block.kind is Kind.PBTXT:
         pbtxt.parse(block.text)
