@@ -41,8 +41,7 @@ def prepare(folder: Path, models: Mapping[str, str], minilm: Callable[[], Path])
         path = minilm() if source == "minilm" else DATA / source
         path = path if path.exists() else ROOT / source
         if path.is_dir():
-            shutil.copytree(
-                path, target, ignore=shutil.ignore_patterns("reference.*", "vendor", "__pycache__")
-            )
+            ignored = ("reference.*",) if DATA in path.parents else ("vendor", "__pycache__")
+            shutil.copytree(path, target, ignore=shutil.ignore_patterns(*ignored), dirs_exist_ok=True)
         else:
             shutil.copyfile(path, target)
