@@ -91,6 +91,12 @@ readiness: $(VENV)/.dev
 gpu: $(VENV)/.dev
 	@$(VENV)/bin/python benchmarks/gpu.py $(GPU)
 
+# What each Triton release brings: reads NVIDIA's compatibility matrix on GitHub, or in a clone, and adds new releases to
+# releases.toml; review the diff before you commit it. RELEASES="--dry-run ~/clones/server": from a clone, nothing is written.
+.PHONY: releases
+releases: $(VENV)/.dev
+	@$(VENV)/bin/python benchmarks/renew_releases.py $(RELEASES)
+
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .

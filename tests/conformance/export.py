@@ -36,6 +36,8 @@ MODEL_SOURCES = ("heads.py", "families.py", "corpus.py", "export.py")
 """Beside the row itself: another row makes no export stale."""
 ANSWER_SOURCES = (*MODEL_SOURCES, "references.py", "inputs.py", "images.py", "sounds.py")
 OPSET = 17
+WEIGHTS = "--weights"
+"""Flag: save weights in place of an ONNX file."""
 
 
 def fingerprint(names: tuple[str, ...], *more: str) -> str:
@@ -395,8 +397,8 @@ def record(task: Task, model: Any, companion: Any, file: Path, stamp: str) -> No
     file.write_text(json.dumps(document))
 
 
-def make(folder: Path, cells: list[Cell], minilm: Path) -> None:
-    """One export with the answers of its cells."""
+def make(folder: Path, cells: list[Cell], minilm: Path, *, weights: bool = False) -> None:
+    """One export with the answers of its cells; ``weights``: saved by ``save_pretrained`` for trb convert."""
     row, head = cells[0].row, HEADS[cells[0].task.head]
     stamp_file = folder / "stamp.txt"
     stamp = fingerprint(MODEL_SOURCES, repr(row), repr(head))
@@ -417,7 +419,10 @@ def make(folder: Path, cells: list[Cell], minilm: Path) -> None:
     scratch.mkdir()
     model, companion = build(row, head, scratch, minilm)
     if not exported:
-        export(row, head, model, folder)
+        if weights:
+            model.save_pretrained(folder)
+        else:
+            export(row, head, model, folder)
         if (scratch / "tokenizer").is_dir():
             shutil.copytree(scratch / "tokenizer", folder, dirs_exist_ok=True)
         if row.processor or row.family == "minilm":
@@ -436,13 +441,13 @@ def _stamp(file: Path) -> str:
     return str(json.loads(file.read_text())["stamp"]) if file.is_file() else ""
 
 
-def main(target: Path, minilm: Path, wanted: list[str]) -> None:
+def main(target: Path, minilm: Path, wanted: list[str], *, weights: bool = False) -> None:
     cells = sorted(tasks.cells(wanted), key=lambda cell: cell.export)
     for name, group in groupby(cells, key=lambda cell: cell.export):
         failed = target / f"{name}.failed.txt"
         failed.unlink(missing_ok=True)
         try:
-            make(target / name, list(group), minilm)
+            make(target / name, list(group), minilm, weights=weights)
         except Exception as error:
             traceback.print_exc()
             failed.write_text(f"{type(error).__name__}: {error}")
@@ -450,4 +455,5 @@ def main(target: Path, minilm: Path, wanted: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])
+    names = [name for name in sys.argv[3:] if name != WEIGHTS]
+    main(Path(sys.argv[1]), Path(sys.argv[2]), names, weights=WEIGHTS in sys.argv)

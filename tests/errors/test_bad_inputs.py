@@ -143,7 +143,7 @@ def model_further_down(folder: Path) -> list[str]:
     Code.NOT_FOUND,
     "{folder}/ner: no .onnx file in this folder; model.safetensors looks like a safetensors file, weights "
     "without a graph",
-    "export it: optimum-cli export onnx --model {folder}/ner --task token-classification ner-onnx",
+    "convert it: trb convert {folder}/ner -o ner-onnx; or trb build --convert",
 )
 def weights_of_a_model(folder: Path) -> list[str]:
     (folder / "ner").mkdir()

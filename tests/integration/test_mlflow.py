@@ -23,6 +23,7 @@ from tests.support.cli import ARGV
 from tests.support.mlflow_server import MlflowServer
 from triton_repo_builder.base.errors import Code
 
+pytestmark = pytest.mark.timeout(900)
 EXAMPLE = np.random.default_rng(3).normal(size=(2, 32)).astype(np.float32)
 
 
@@ -44,9 +45,7 @@ def trb(cwd: Path, *arguments: str | Path, **environment: str) -> subprocess.Com
 
 
 def served(repository: Path, name: str) -> dict[str, object]:
-    entry: dict[str, object] = json.loads((repository / "manifest.json").read_text())["endpoints"][name][
-        "served"
-    ]
+    entry: dict[str, object] = json.loads((repository / "manifest.json").read_text())["endpoints"][name]
     return entry
 
 

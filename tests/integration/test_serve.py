@@ -145,6 +145,7 @@ def test_all_failures_are_named_with_their_cause(tmp_path: Path, repository: Pat
     assert f"missing: {repository}/missing/1/model.py is missing" in error
     assert "newer: config.pbtxt:6:15: " in error
     assert "model_metrics" in error
+    assert "warning: newer uses what this server, release 24.10, lacks: model_metrics (" in said.stderr
     assert "syntax: config.pbtxt:2:17: " in error
     assert "above" not in error
     assert "top" not in error

@@ -29,7 +29,7 @@ LAYERS = (
     ("measure.objective",),
     ("measure.options",),
     ("measure.bench",),
-    ("measure.optimize", "measure.capacity"),
+    ("measure.optimize", "measure.capacity", "measure.doctor"),
     ("measure.tune",),
     ("ship.options", "ship.rendered"),
     ("ship.stores",),

@@ -71,6 +71,21 @@ class Release:
         return entry.infers if entry and differs else "sizes"
 
 
+AUTO = "auto"
+"""Value of ``--triton-release``: the release of the engine that will run what is written."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """The release that something is written for."""
+
+    release: Release
+    source: str
+    """``stated``, ``embedded``, ``image`` or ``newest``."""
+    why: str
+    """Reason in words."""
+
+
 @cache
 def _document() -> dict[str, Any]:
     return load_toml(_FILE.read_text(encoding="utf-8"))
@@ -162,6 +177,18 @@ def get(name: str) -> Release:
 def default() -> Release:
     """The default release: the release of the embedded server."""
     return get(_document()["default"])
+
+
+def target(name: str | None) -> Target:
+    """The release of that name; the embedded server's without a name, or for ``auto``."""
+    if name and name != AUTO:
+        return Target(release=get(name), source="stated", why="stated (--triton-release)")
+    return Target(release=default(), source="embedded", why="the embedded server's")
+
+
+def read() -> str:
+    """The day on which the sources of releases.toml were read, ``2026-11-28``."""
+    return str(_document()["read"])
 
 
 def newest() -> Release:

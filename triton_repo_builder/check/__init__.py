@@ -88,9 +88,13 @@ def check(
 
 def built_findings(repository: Repository) -> list[Finding]:
     """Every finding on the release that the repository was built for."""
-    entries = repository.manifest.endpoints.values() if repository.manifest else ()
-    built_for = sorted({entry.served.triton_release for entry in entries if entry.served.triton_release})
-    return check(repository, releases.get(built_for[0]) if built_for else releases.default())
+    return check(repository, built_for(repository) or releases.default())
+
+
+def built_for(repository: Repository) -> Release | None:
+    """The oldest release that an endpoint was built for. Raises USAGE if it is not known."""
+    names = repository.manifest.releases if repository.manifest else ()
+    return releases.get(names[0]) if names else None
 
 
 def refuse_errors(

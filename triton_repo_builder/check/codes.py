@@ -285,6 +285,8 @@ _ENSEMBLES = _group(
      "write max_batch_size: 1 (or 0) on the ensemble, or the step's batch axis into its dims: [ -1, … ]"),
     ("error", "ensemble-decoupled", "A step whose inputs stem from different decoupled models.",
      "join the streams inside a model, or give the step the tensors of one of them"),
+    ("warning", "ensemble-inflight", "A `max_inflight_requests` so small that steps may wait for each other.",
+     "write more than 8, or leave it out; max_queue_size of a step refuses requests instead of waiting"),
     ("error", "ensemble-cycle", "An ensemble that is a step of itself.",
      "take one of the steps out"),
 )  # fmt: skip

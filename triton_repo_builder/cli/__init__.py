@@ -24,10 +24,12 @@ GROUPS = {
     "Build": {
         "inspect": "Show what a model file contains: inputs, outputs, batching, tokenizer, releases.",
         "optimize": "Write a smaller, faster file of a model, if its answers stay what they were.",
+        "convert": "Convert PyTorch weights to ONNX, with PyTorch's own answers as proof.",
         "build": "Turn an ONNX model into a Triton model repository.",
         "accept": "Record hand edits, which later builds keep.",
         "remove": "Remove endpoints from a repository.",
         "check": "Lint any Triton model repository, without a server.",
+        "doctor": "Say why it does not batch, is slow, idle, not ready, or answers otherwise; repair a copy.",
     },
     "Run": {
         "serve": "Run tritonserver on a repository until it is stopped.",

@@ -30,6 +30,7 @@ def command(run: RunOptions, **flags: Any) -> int:
       trb build --model bert.onnx --batching on
       trb build --model exported/minilm --name minilm --max-batch-size 64
       trb build --model intfloat/multilingual-e5-small
+      trb build --model my-finetuned-bert --convert
       trb build --model resnet.onnx --task tensor --instances 4
       trb build --model bert.onnx --device gpu --explain
       trb build --config trb.toml --diff
@@ -47,6 +48,8 @@ def command(run: RunOptions, **flags: Any) -> int:
     if run.folder is not None:
         from triton_repo_builder.cli import build_all
 
+        if run.convert:
+            raise usage("convert", "does not apply to --all", "run trb convert on each model first")
         if run.explain:
             raise usage("explain", "does not apply to --all", "use --json, which has every setting")
         if flags["precision"] not in (None, "keep"):
@@ -65,7 +68,7 @@ def _build_one(flags: dict[str, Any], run: RunOptions) -> int:
     from contextlib import ExitStack, nullcontext
     from tempfile import TemporaryDirectory
 
-    from triton_repo_builder.cli import hub
+    from triton_repo_builder.cli import hub, release
     from triton_repo_builder.model.read import source, trb_toml
     from triton_repo_builder.model.read.options import KEEP
     from triton_repo_builder.produce import build, keep_edits
@@ -82,12 +85,18 @@ def _build_one(flags: dict[str, Any], run: RunOptions) -> int:
     options = trb_toml.merge({**flags, "version": None if add else flags["version"]}, run.config)
     output = options.output
     console.recovered(output, write=run.writes, whole=True)
+    options = release.resolved(options)
+    convert_notes: tuple[str, ...] = ()
+    if run.convert:
+        from triton_repo_builder.cli import convert
+
+        options, convert_notes = convert.for_build(options)
     options, origin_notes = hub.fetched(options)
     name = options.name or (
         source.default_name(source.model_file(options.model, options.file)) if add else ""
     )
     with ExitStack() as stack, console.status() as progress:
-        notes = origin_notes
+        notes = (*convert_notes, *origin_notes)
         if options.precision != KEEP:
             from triton_repo_builder.measure.optimize import precision
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 def run(folder: Path, flags: Mapping[str, Any], run: RunOptions) -> int:
     """Build every model below ``folder``. Returns 0, or SOME_FAILED if any model failed."""
+    from triton_repo_builder.cli import release
     from triton_repo_builder.model.read import options
     from triton_repo_builder.produce import build_all
     from triton_repo_builder.produce.write import publish
@@ -50,6 +51,7 @@ def run(folder: Path, flags: Mapping[str, Any], run: RunOptions) -> int:
             drop_edits=run.force,
             fail_fast=run.fail_fast,
             step=step,
+            resolve=release.resolved,
             built_all=take_turn,
         )
         if write and result.builds:

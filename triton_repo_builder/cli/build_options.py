@@ -77,6 +77,12 @@ class RunOptions:
         metavar="N",
         rare=True,
     )
+    convert: bool = option(
+        False,
+        Switch(),
+        Topic.MODEL,
+        "If it has no ONNX file: convert its PyTorch weights first, as trb convert.",
+    )
     fail_fast: bool = option(
         False, Switch(), Topic.MODEL, "With --all: stop at the first model that fails.", rare=True
     )

@@ -27,6 +27,7 @@ def print_build(build: Build, publication: Publication, *, written: bool) -> Non
     tensors = (*served.endpoint.inputs, *served.endpoint.outputs)
     shapes = ", ".join(f"{'optional ' if t.optional else ''}{t.name} {t}" for t in tensors)
     console.echo(f"endpoint {build.name}: {shapes}")
+    console.echo(f"  for Triton {served.triton_release}: {build.release_why}")
     if served.facts:
         console.echo("  " + ", ".join(f"{key} {_plain(value)}" for key, value in served.facts.items()))
     if build.version != served.version:
@@ -109,4 +110,10 @@ def about(build: Build) -> dict[str, Any]:
         name: {"value": setting.value, "reason": setting.reason}
         for name, setting in build.settings.explained()
     }
-    return {"endpoint": build.name, "settings": settings, **build.entry.to_json(), "notes": build.notes}
+    return {
+        "endpoint": build.name,
+        "settings": settings,
+        **build.entry.to_json(),
+        "triton_release_why": build.release_why,
+        "notes": build.notes,
+    }

@@ -36,7 +36,8 @@ class TeamOptions:
         None,
         Text(),
         Topic.SERVER,
-        "Check for this release instead of the embedded server's.",
+        "Check for this release.",
+        default="the one that manifest.json states, else the embedded server's",
         metavar="YY.MM",
     )
     select: tuple[str, ...] = option(
@@ -129,7 +130,7 @@ def command(repos: tuple[str, ...], team: TeamOptions, options: CheckOptions) ->
     _refuse(repos, options)
     settings = _settings(team)
     name = team.triton_release or settings.release
-    release = releases.get(name) if name else releases.default()
+    stated = releases.get(name) if name and name != releases.AUTO else None
     with contextlib.ExitStack() as stack:
         reported: list[Finding] = []
         texts: dict[str, str] = {}
@@ -138,6 +139,7 @@ def command(repos: tuple[str, ...], team: TeamOptions, options: CheckOptions) ->
         kept: list[Finding] = []
         for place in repos or (str(DEFAULT_REPOSITORY),):
             read = stack.enter_context(_opened(place))
+            release = stated or check.built_for(read) or releases.default()
             only = _changed(read, options.since)
             findings = check.check(read, release, image=settings.image, policies=settings.policies, only=only)
             findings += _empty(read, allow_empty=options.allow_empty or only is not None)

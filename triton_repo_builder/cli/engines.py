@@ -40,6 +40,8 @@ class EngineOptions:
 
     def checked(self) -> EngineOptions:
         """The options, with engine docker if a Docker-only option is set. Raises ``UsageError``."""
+        if self.container.release == "auto":
+            self = replace(self, container=replace(self.container, release=""))
         docker_only = [flag for flag, _ in changed(self.container)]
         if not self.host:
             raise click.BadParameter("is empty; 127.0.0.1 is this machine alone", param_hint="--host")

@@ -40,7 +40,12 @@ class ModelOptions:
     )
     device: str = option("auto", Choice(("cpu", "gpu", "auto")), Topic.MODEL, "Where it will be served.")
     triton_release: str | None = option(
-        None, Text(), Topic.MODEL, "Release that will serve it.", default="24.10", metavar="YY.MM"
+        None,
+        Text(),
+        Topic.MODEL,
+        "Release that will serve it; auto: the release of its engine.",
+        default="auto",
+        metavar="auto|YY.MM",
     )
 
 
@@ -72,7 +77,7 @@ def command(model: Path, options: OptimizeOptions, source: ModelOptions, result:
       trb optimize retrained.onnx -o retrained-int8 --recipe bert-int8/recipe.json
     """
     from triton_repo_builder.base.errors import Code, TrbError
-    from triton_repo_builder.cli import hub
+    from triton_repo_builder.cli import hub, release
     from triton_repo_builder.measure.optimize import output as outputs
     from triton_repo_builder.measure.optimize import run, speed
     from triton_repo_builder.model.read.option_checks import check
@@ -80,7 +85,7 @@ def command(model: Path, options: OptimizeOptions, source: ModelOptions, result:
 
     build = check(BuildOptions(model=model, golden=False, **asdict(source)))
     output, as_json = result.output, result.as_json
-    build, notes = hub.fetched(build)
+    build, notes = hub.fetched(release.resolved(build))
     for note in notes:
         console.note(note)
     with outputs.staging(output) as folder, console.progress() as progress:

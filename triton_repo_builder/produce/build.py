@@ -27,6 +27,8 @@ class Build(BuiltEndpoint):
 
     plan: RepositoryPlan
     settings: ServingSettings
+    release_why: str
+    """Why it was built for its release, in words."""
 
 
 def build(
@@ -47,7 +49,8 @@ def build(
     kind = KINDS[build_request.kind]
     prepared = kind.prepare(request)
     recording = kind.record(request, prepared, model) if model else None
-    plan = answers.add(metrics.add(kind.plan(request, prepared, recording), options), request)
+    unanswered = model.answers.note if model and model.answers else ""
+    plan = answers.add(metrics.add(kind.plan(request, prepared, recording), options, release), request)
 
     vendored, vendor_notes = render_endpoint.vendor(plan, release)
     repository, extra_files = plan.repository, (*plan.files, *vendored)
@@ -66,7 +69,14 @@ def build(
         files=files,
         entry=EndpointEntry(served=entry),
         notes=tuple(
-            filter(None, (build_request.guess, *src.notes, *request.task.notes, *plan.notes, *vendor_notes))
+            filter(
+                None,
+                (
+                    *(build_request.guess, *src.notes, *request.task.notes, *plan.notes),
+                    *(*vendor_notes, unanswered),
+                ),
+            )
         ),
         settings=plan.settings,
+        release_why=build_request.release_why,
     )

@@ -165,12 +165,14 @@ def build_all(
     drop_edits: bool = False,
     fail_fast: bool = False,
     step: Step = lambda name, done, total: None,
+    resolve: Callable[[BuildOptions], BuildOptions] = lambda options: options,
     built_all: Callable[[], None] = lambda: None,
 ) -> BuildAllResult:
     """Build what can be built; writes nothing. With ``fail_fast`` the first failure is raised.
 
     ``built_all`` is called before the builds are compared with the repository, which must not change from
-    then on until they are written. ``drop_edits``: accepted hand edits are not kept.
+    then on until they are written. ``drop_edits``: accepted hand edits are not kept. ``resolve`` chooses the
+    release that ``auto`` stands for.
     """
     builds: dict[str, tuple[DiscoveredModel, Build]] = {}
     failed: list[Failed] = []
@@ -185,7 +187,7 @@ def build_all(
         step(discovered.name, done, len(models))
         name = discovered.name
         try:
-            options = options_for(discovered, common, flags)
+            options = resolve(options_for(discovered, common, flags))
             name = options.name or name
             if name in builds:
                 raise _same_name(name, builds[name][0], discovered)

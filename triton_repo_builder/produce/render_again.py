@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder.base import files
+from triton_repo_builder.base import files, releases
 from triton_repo_builder.base.files import File
 from triton_repo_builder.model.read.options import BuildOptions
 from triton_repo_builder.produce import build
@@ -44,9 +45,12 @@ class Renderer:
                 "dataset_id": entry.provenance.dataset_id or None,
                 "label": tuple(entry.provenance.labels.items()),
                 "hub": entry.provenance.hub,
+                "conversion": entry.provenance.conversion,
             }
             place = {"model": self._model, "name": name, "version": version}
-            options = BuildOptions(**{**settings, **origin, **place})
+            target = releases.target(entry.triton_release or None)
+            target = replace(target, source=entry.triton_release_from)
+            options = BuildOptions(**{**settings, **origin, **place}, target=target)
             self._built[name, version] = {
                 file.path: file for file in build.build(options, self._progress).files
             }

@@ -12,14 +12,14 @@ from triton_repo_builder.base import hardware, releases
 from triton_repo_builder.base.errors import TrbError
 from triton_repo_builder.base.hardware import Hardware
 from triton_repo_builder.endpoint import tasks
-from triton_repo_builder.endpoint.golden import original
+from triton_repo_builder.endpoint.golden import original, pytorch
 from triton_repo_builder.endpoint.golden.original import OriginalModel
 from triton_repo_builder.endpoint.plan import defaults
 from triton_repo_builder.endpoint.plan.endpoint import PlanRequest, check_graph_batches
 from triton_repo_builder.endpoint.tasks import raw_outputs, tensor
 from triton_repo_builder.endpoint.tasks.task import Kind, Task
 from triton_repo_builder.model.graph import isolated, reader, shape_inference
-from triton_repo_builder.model.read import mlmodel, source
+from triton_repo_builder.model.read import conversion, mlmodel, source
 from triton_repo_builder.model.read.options import BuildOptions
 from triton_repo_builder.model.read.signature import refine
 from triton_repo_builder.model.read.source import SourceOverrides
@@ -37,6 +37,7 @@ class Requested:
     model: OriginalModel | None
     guess: str
     """Reason for the choice of the task; empty if the user stated it."""
+    release_why: str
 
 
 def requested(
@@ -56,7 +57,11 @@ def requested(
     read = reader.read_source(options.model, SourceOverrides.of(options))
     mlmodel.refuse_mismatch(read.path.parent, read.signature)
     name = stated_name or source.check_name(source.default_name(read.path))
-    release = releases.get(options.triton_release) if options.triton_release else releases.default()
+    converted = conversion.of(read.path)
+    if converted:
+        options = replace(options, conversion=converted[0], hub=converted[1] or options.hub)
+    target = options.target or releases.target(options.triton_release)
+    release = target.release
     limits.check_release(read, release)
     limits.check_libraries(read, release)
     machine = machine or hardware.here()
@@ -69,6 +74,8 @@ def requested(
     if options.golden:
         progress("loading the original model")
         model = original.load(summed, gpu=defaults.on_gpu(options, machine))
+        if converted:
+            model = replace(model, answers=pytorch.read(read.path.parent, converted[0]))
     opened = model.session if model else None
     shapes = shape_inference.output_shapes(read.skeleton, read.signature, release, opened)
     src = replace(summed, signature=refine(summed.signature, shapes.sizes))
@@ -93,7 +100,8 @@ def requested(
         task=planned,
         options=options,
         release=release,
+        release_from=target.source,
         machine=machine,
     )
     check_graph_batches(request)
-    return Requested(request=request, kind=task.KIND, model=model, guess=guess)
+    return Requested(request=request, kind=task.KIND, model=model, guess=guess, release_why=target.why)

@@ -73,7 +73,7 @@ class HubModel:
     """``ORG/NAME``."""
     commit: str
     file: str
-    """The ONNX file, by its path in the repository."""
+    """The ONNX file, or the weights that were converted, by its path in the repository."""
     license: str = ""
     """Licence that the model card states; empty without one."""
     files: Mapping[str, str] = field(default_factory=dict)
@@ -100,13 +100,45 @@ class HubModel:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Conversion:
+    """How ``trb convert`` made the ONNX file from PyTorch weights."""
+
+    converter: str
+    """``optimum`` or ``torch.onnx``."""
+    task: str
+    """The exporter's name of the task."""
+    tools: Mapping[str, str] = field(default_factory=dict)
+    """Versions of torch, transformers and the exporter."""
+    weights: Mapping[str, str] = field(default_factory=dict)
+    """Hex sha256 of each file of weights, by its name."""
+
+    @classmethod
+    def of_json(cls, document: Mapping[str, Any]) -> Conversion:
+        return cls(
+            converter=str(document["converter"]),
+            task=str(document["task"]),
+            tools={str(name): str(version) for name, version in document["tools"].items()},
+            weights={str(name): str(sha) for name, sha in document["weights"].items()},
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "converter": self.converter,
+            "task": self.task,
+            "tools": dict(sorted(self.tools.items())),
+            "weights": dict(sorted(self.weights.items())),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
 class Origin:
-    """The origin of a model: --source-run, --dataset-id and --label, and its place on a Hub."""
+    """The origin of a model: --source-run, --dataset-id and --label, its place on a Hub, its conversion."""
 
     source_run: str = ""
     dataset_id: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     hub: HubModel | None = None
+    conversion: Conversion | None = None
 
     @classmethod
     def of_json(cls, document: Mapping[str, Any]) -> Origin:
@@ -115,6 +147,7 @@ class Origin:
             dataset_id=str(document.get("dataset_id", "")),
             labels={str(key): str(value) for key, value in document.get("labels", {}).items()},
             hub=HubModel.of_json(document["hub"]) if "hub" in document else None,
+            conversion=Conversion.of_json(document["conversion"]) if "conversion" in document else None,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -123,6 +156,7 @@ class Origin:
             "dataset_id": self.dataset_id,
             "labels": dict(sorted(self.labels.items())),
             "hub": self.hub.to_json() if self.hub else None,
+            "conversion": self.conversion.to_json() if self.conversion else None,
         }
         return {key: value for key, value in stated.items() if value}
 
@@ -143,6 +177,8 @@ class VersionEntry:
     cases: str | None = None
     """The file of golden cases, by its path in the repository."""
     triton_release: str = ""
+    triton_release_from: str = ""
+    """Why this release: ``stated``, ``embedded``, ``image``, ``newest``; empty if an older trb built it."""
     sources: tuple[SourceFile, ...] = ()
     """The user's files, the model first."""
     opset: int | None = None
@@ -172,6 +208,7 @@ class VersionEntry:
             shared=tuple(map(str, _listed(document, "shared"))),
             cases=_optional(document, "cases", str),
             triton_release=str(document.get("triton_release", "")),
+            triton_release_from=str(document.get("triton_release_from", "")),
             sources=tuple(map(SourceFile.of_json, _listed(document, "sources"))),
             opset=_optional(document, "opset", int),
             ir_version=_optional(document, "ir_version", int),
@@ -195,6 +232,7 @@ class VersionEntry:
             "cases": self.cases,
             **self.endpoint.to_manifest(),
             "triton_release": self.triton_release,
+            **({"triton_release_from": self.triton_release_from} if self.triton_release_from else {}),
             "sources": [source.to_json() for source in self.sources],
             **({"opset": self.opset} if self.opset is not None else {}),
             **({"ir_version": self.ir_version} if self.ir_version is not None else {}),
@@ -255,6 +293,12 @@ class Manifest:
     endpoints: Mapping[str, EndpointEntry] = field(default_factory=dict)
     files: Mapping[str, FileRecord] = field(default_factory=dict)
     generator: Mapping[str, str] = field(default_factory=lambda: GENERATOR)
+
+    @property
+    def releases(self) -> tuple[str, ...]:
+        """The releases that the served versions were written for, oldest first."""
+        served = (entry.served.triton_release for entry in self.endpoints.values())
+        return tuple(sorted({release for release in served if release}))
 
     @classmethod
     def of_json(cls, document: Mapping[str, Any]) -> Manifest:

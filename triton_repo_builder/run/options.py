@@ -28,6 +28,7 @@ class ContainerOptions:
         Text(),
         Topic.ENGINE,
         "Docker: release of the official image.",
+        default="the one that the repository was built for, else the newest pulled",
         flag="--triton-release",
         metavar="YY.MM",
     )

@@ -16,6 +16,8 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 HERE = Path(__file__).resolve().parent
+STUCK = 60.0
+"""Seconds of one execution after which the instance reports not ready, so that requests go elsewhere."""
 
 
 class TritonPythonModel:
@@ -24,6 +26,7 @@ class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         """Find libsndfile and read the settings."""
         config = json.loads(args["model_config"])
+        self.since = 0.0
         output = config["output"][0]
         self.output = output["name"]
         self.dtype = pb_utils.triton_string_to_numpy(output["data_type"])
@@ -42,6 +45,14 @@ class TritonPythonModel:
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answer every request; one with a file that cannot be read fails alone."""
+        self.since = perf_counter()
+        try:
+            return self.respond_all(requests)
+        finally:
+            self.since = 0.0
+
+    def respond_all(self, requests: list[Any]) -> list[Any]:
+        """The responses, in the order of the requests."""
         start, end = perf_counter(), self.steps.begin(requests)
         responses = [self.respond(request) for request in requests]
         end("decode")
@@ -49,6 +60,10 @@ class TritonPythonModel:
         if self.sample is not None:
             self.sample.offer(responses)
         return responses
+
+    def is_ready(self) -> bool:
+        """Answer the server's readiness check, which Triton 26.03 and later ask: false while stuck."""
+        return not self.since or perf_counter() - self.since < STUCK
 
     def finalize(self) -> None:
         """Deliver the last numbers and spans."""

@@ -47,6 +47,8 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 HERE = Path(__file__).resolve().parent
+STUCK = 60.0
+"""Seconds of one execution after which the instance reports not ready, so that requests go elsewhere."""
 
 TOKENS, TYPES, OFFSETS = "trb_tokens", "trb_types", "trb_spans"
 PAD, CHUNK_SEPARATOR = -1, -2
@@ -148,6 +150,7 @@ class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         """Load the tokenizer and switch off whatever padding and truncation it was saved with."""
         config = json.loads(args["model_config"])
+        self.since, self.broken = 0.0, False
         # The library's threads are per process: with several instances they would only compete.
         alone = sum(group.get("count", 1) for group in config.get("instance_group", [])) <= 1
         self.threads = alone and PARALLELISM not in os.environ
@@ -215,6 +218,14 @@ class TritonPythonModel:
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answer every request; one that cannot be read fails alone."""
+        self.since = perf_counter()
+        try:
+            return self.respond_all(requests)
+        finally:
+            self.since = 0.0
+
+    def respond_all(self, requests: list[Any]) -> list[Any]:
+        """The responses, in the order of the requests."""
         start, end = perf_counter(), self.steps.begin(requests)
         items = [self.parse_request(request) for request in requests]
         texts = [text for item in items for row in item.rows for text in row]
@@ -234,6 +245,14 @@ class TritonPythonModel:
         if self.sample is not None:
             self.sample.offer(responses)
         return responses
+
+    def is_ready(self) -> bool:
+        """Answer the server's readiness check, which Triton 26.03 and later ask.
+
+        False while stuck, and if a panic of the library left it unable to encode anything.
+        """
+        stuck = self.since and perf_counter() - self.since >= STUCK
+        return not (stuck or self.broken)
 
     def finalize(self) -> None:
         """Deliver the last numbers and spans."""
@@ -322,7 +341,23 @@ class TritonPythonModel:
             return self.encode_batch([text])[0]
         except BaseException as error:
             reraise_if_fatal(error)
+            if not isinstance(error, Exception):
+                self.broken = not self.encodes()
             return ValueError(str(error))
+
+    def encodes(self) -> bool:
+        """Whether the library still takes an ordinary text: a panic may leave a lock that nobody can take.
+
+        Tried here, not in ``is_ready``, which runs beside ``execute``: texts change the tokenizer's settings.
+        """
+        try:
+            self.tokenizer.encode_batch_fast(["ready"])
+        except Exception:  # an error of this text, not of the library
+            return True
+        except BaseException as error:
+            reraise_if_fatal(error)
+            return False
+        return True
 
     def encode_batch(self, texts: list[Any]) -> list[Any]:
         """The library's call: the fast one gives no offsets."""

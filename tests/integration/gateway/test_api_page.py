@@ -1,4 +1,4 @@
-"""Every curl call of docs/api.md, as it stands there but for the address."""
+"""Every curl call of docs/api.md, as it stands there but for the address, and the answer below it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import tiny_sounds
 
+from tests.support.docs_blocks import Kind, inventory
+from tests.support.docs_compare import difference
+
 pytestmark = [pytest.mark.server, pytest.mark.gateway]
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "api.md"
-CALLS = [
-    block
-    for block in re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    if "curl" in block
-]
+BLOCKS = [block for block in inventory() if block.page == "docs/api.md"]
+CALLS = [block.text for block in BLOCKS if block.language == "sh" and "curl" in block.text]
+ANSWERS = {block.before: block.text for block in BLOCKS if block.kind is Kind.OUTPUT}
 
 
 @pytest.mark.parametrize("call", CALLS, ids=[re.findall(r"9000(\S+)", call)[0] for call in CALLS])
@@ -27,7 +27,7 @@ def test_the_call_works(gateway: str, tmp_path: Path, call: str) -> None:
         ["bash", "-c", line], capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path
     )
     assert ended.returncode == 0, (line, ended.stdout, ended.stderr)
-    assert ended.stdout.strip()
+    assert difference(ANSWERS[call], ended.stdout) == ""
 
 
 def test_the_page_has_calls() -> None:

@@ -79,6 +79,16 @@ def test_bf16_is_served_from_26_03_on(tmp_path: Path) -> None:
     assert findings(repository, releases.get("26.02")) != []
 
 
+@pytest.mark.parametrize(
+    ("name", "older"),
+    [("python-signature-is-ready", "26.02"), ("ensemble-inflight", "26.03")],
+)
+def test_an_older_release_has_not_that_fault(name: str, older: str, tmp_path: Path) -> None:
+    repository = lay_out(name, tmp_path / "repository")
+    assert findings(repository, releases.get(older)) == []
+    assert findings(repository, release_of(name)) != []
+
+
 def test_a_missing_model_py_hangs_only_older_releases(tmp_path: Path) -> None:
     repository = lay_out("model-file-missing-python", tmp_path / "repository")
     assert "never ends" in str(findings(repository, releases.get("25.08")))

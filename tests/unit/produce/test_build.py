@@ -14,6 +14,7 @@ import tiny
 import tiny_onnx as t
 from onnx import helper
 
+from triton_repo_builder.base import releases
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.endpoint.plan import endpoint, text
 from triton_repo_builder.produce import build
@@ -41,6 +42,55 @@ def told(made: build.Build) -> tuple[str, ...]:
     """The notes but two that the small exports always have."""
     usual = ("not found beside the model: config_sentence_transformers.json", text.UNPROVEN)
     return tuple(note for note in made.notes if not note.startswith(usual))
+
+
+FAMILY = "nv_inference_first_response_histogram_ms"
+
+
+@pytest.mark.parametrize(
+    ("options", "has"),
+    [
+        ({}, False),
+        ({"triton_release": "25.12"}, False),
+        ({"triton_release": "26.01"}, True),
+        ({"triton_release": "26.08"}, True),
+        ({"triton_release": "26.08", "metrics": "off"}, False),
+    ],
+)
+def test_latency_buckets_of_the_endpoint_for_releases_that_fill_them(
+    tmp_path: Path, output: Path, options: dict[str, Any], has: bool
+) -> None:
+    made = tiny.make(tiny.embedder(tmp_path / "bert"), output, **options)
+    for name in ("bert_tokenizer", "bert_model"):
+        assert "model_metrics" not in parsed(made, name)
+    assert ("model_metrics" in parsed(made, "bert")) == has
+    if has:
+        (control,) = parsed(made, "bert")["model_metrics"]["metric_control"]
+        assert control["metric_identifier"]["family"] == FAMILY
+        buckets = control["histogram_options"]["buckets"]
+        assert buckets == sorted(buckets) and buckets[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "source"),
+    [
+        ({}, "24.10", "embedded"),
+        ({"triton_release": "auto"}, "24.10", "embedded"),
+        ({"triton_release": "26.06"}, "26.06", "stated"),
+        (
+            {"target": releases.Target(release=releases.get("26.07"), source="image", why="it is here")},
+            "26.07",
+            "image",
+        ),
+    ],
+)
+def test_the_release_and_its_reason_are_recorded(
+    tmp_path: Path, output: Path, options: dict[str, Any], name: str, source: str
+) -> None:
+    made = tiny.make(tiny.tensor_model(tmp_path / "net.onnx"), output, **options)
+    served = made.entry.served
+    assert (served.triton_release, served.triton_release_from) == (name, source)
+    assert made.release_why
 
 
 def test_an_embedder(tmp_path: Path, output: Path) -> None:

@@ -9,6 +9,7 @@ import shutil
 import sys
 from importlib import util
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -231,3 +232,11 @@ def test_it_needs_nothing_that_the_server_lacks(name: str) -> None:
         "triton_repo_builder",
     }  # the last for type checkers
     assert imported <= sys.stdlib_module_names | ours
+
+
+def test_it_is_not_ready_while_an_execution_is_stuck(model: Any) -> None:
+    assert model.is_ready() is True
+    model.since = perf_counter() - 61
+    assert model.is_ready() is False
+    model.execute([request(b"no image")])
+    assert model.is_ready() is True

@@ -223,6 +223,45 @@ def test_a_panic_of_the_library_fails_its_text_alone(tmp_path: Path) -> None:
     assert "cannot be tokenized: boom" in bad
 
 
+def test_it_is_ready_after_a_panic_if_the_library_still_encodes(tmp_path: Path) -> None:
+    class Panic(BaseException):
+        """As pyo3's PanicException: no Exception."""
+
+    class Panicking:
+        broken = False
+
+        def encode_batch_fast(self, texts: list[str]) -> Any:
+            self.broken = self.broken or "lock" in texts
+            if self.broken or "boom" in texts:
+                raise Panic("boom")
+            return tokenizer.encode_batch_fast(texts)
+
+    made = model(tmp_path)
+    tokenizer, made.tokenizer = made.tokenizer, Panicking()
+    assert made.is_ready() is True
+    answers(made, request("boom"))
+    assert made.is_ready() is True
+    answers(made, request("lock"))
+    assert made.is_ready() is False
+
+
+def test_it_is_not_ready_while_an_execution_is_stuck(tmp_path: Path) -> None:
+    made = model(tmp_path)
+    seen: list[bool] = []
+    real = made.encodings
+
+    def encodings(texts: list[Any]) -> Any:
+        seen.append(made.is_ready())
+        made.since -= 61
+        seen.append(made.is_ready())
+        return real(texts)
+
+    made.encodings = encodings
+    answers(made, request("a"))
+    assert seen == [True, False]
+    assert made.is_ready() is True
+
+
 def test_a_text_that_there_is_no_memory_for_fails_alone(tmp_path: Path) -> None:
     good, bad = answers(model(tmp_path, most_tokens=5), request("a a a"), request("a", "a a a a"))
     assert not isinstance(good, str)

@@ -12,6 +12,11 @@ from triton_repo_builder.check import backends
 from triton_repo_builder.check.context import ModelContext
 from triton_repo_builder.check.finding import Finding
 
+CALLBACK_THREADS = 8
+"""ENSEMBLE_CB_POOL_SIZE in core's constants.h: threads that take the answers of all ensembles' steps."""
+CALLBACK_WAIT = 300
+"""kMutexTimeoutSeconds there: seconds after which a waiting step goes on."""
+
 
 def check(context: ModelContext) -> Iterator[Finding]:
     """Errors that the server reports before it reads the models of the steps."""
@@ -28,6 +33,7 @@ def check(context: ModelContext) -> Iterator[Finding]:
         yield context.finding("ensemble-scheduling", message, "ensemble_scheduling")
     else:
         yield from _steps(context, steps)
+        yield from _limit(context)
         yield from _wiring(context, Wiring.of(context))
 
 
@@ -69,6 +75,22 @@ def _steps(context: ModelContext, steps: Sequence[Mapping[str, Any]]) -> Iterato
             if not step.get(field):
                 message = f"must specify '{field}' in step {index} of ensemble '{context.name}'"
                 yield context.finding("ensemble-scheduling", message, "ensemble_scheduling", "step", index)
+
+
+def _limit(context: ModelContext) -> Iterator[Finding]:
+    """The limit of requests in a step, for which the server's few threads wait: ``ScheduleSteps``."""
+    limit = int(context.config.raw.get("ensemble_scheduling", {}).get("max_inflight_requests") or 0)
+    wiring = Wiring.of(context)
+    chained = any(name in wiring.written for names in wiring.reads for name in names)
+    if "shared_inflight_limit" in context.release.features and 0 < limit <= CALLBACK_THREADS and chained:
+        yield context.finding(
+            "ensemble-inflight",
+            f"max_inflight_requests is {limit}: a step that waits for room holds one of the "
+            f"{CALLBACK_THREADS} threads that would make room, and with all of them held nothing moves for "
+            f"{CALLBACK_WAIT} seconds",
+            "ensemble_scheduling",
+            "max_inflight_requests",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

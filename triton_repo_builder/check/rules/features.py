@@ -9,18 +9,13 @@ from collections.abc import Iterator
 from triton_repo_builder.base import releases
 from triton_repo_builder.check.context import ModelContext
 from triton_repo_builder.check.finding import Finding
+from triton_repo_builder.repository.features import DEVICE_ALLOCATOR, FIELDS
 from triton_repo_builder.repository.pbtxt_document import Key
 
-FIELDS: dict[tuple[str, ...], tuple[str, str]] = {
-    ("model_metrics",): ("ModelConfig", "model_metrics"),
-    ("ensemble_scheduling", "max_inflight_requests"): ("ModelEnsembling", "max_inflight_requests"),
-}
-"""Path of each field newer than 24.04 → its message and its feature in releases.toml."""
 _LABEL = re.compile(r"(?!__)[A-Za-z0-9_]*")
 AGENTS = ("checksum",)
 """The repository agents of the stock image."""
 OF_AGENTS = "/opt/tritonserver/repoagents/NAME/libtritonrepoagent_NAME.so"
-DEVICE_ALLOCATOR = "session.use_device_allocator_for_initializers"
 
 
 def check(context: ModelContext) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from triton_repo_builder.base import releases
 from triton_repo_builder.check.context import ModelContext, report
 from triton_repo_builder.check.finding import Finding, Severity
 from triton_repo_builder.check.rules.backend_parameters import BOOLEANS
@@ -141,17 +142,23 @@ def _accelerators(context: ModelContext) -> Iterator[Finding]:
             remedy = (
                 f"did you mean {near[0]}?" if near else f"{role.upper()} accelerators: {', '.join(names)}"
             )
+            bf16 = "ort_tensorrt_bf16" in context.release.features
             unknown = [(f"unknown Execution Accelerator '{name}' is requested", remedy)] * (name not in names)
             where = context.at(*path, index, "name")
-            for message, remedy in _tensorrt(item.get("parameters", {})) if name == "tensorrt" else unknown:
+            for message, remedy in (
+                _tensorrt(item.get("parameters", {}), bf16=bf16) if name == "tensorrt" else unknown
+            ):
                 yield report("onnx-accelerator", where, message, remedy=remedy, severity=severity)
 
 
-def _tensorrt(parameters: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _tensorrt(parameters: Mapping[str, Any], *, bf16: bool) -> Iterator[tuple[str, str]]:
     for key, value in parameters.items():
         if key not in TENSORRT:
             near = difflib.get_close_matches(key, sorted(TENSORRT), 1)
             message = f"unknown parameter '{key}' is provided for TensorRT Execution Accelerator"
             yield message, f"did you mean {near[0]}?" if near else "drop it"
-        if key == "precision_mode" and value not in ("FP16", "FP32", "INT8"):
-            yield f"unsupported precision mode '{value}' is requested", "FP32, FP16 or INT8"
+        modes = ("FP32", "FP16", "BF16", "INT8") if bf16 else ("FP32", "FP16", "INT8")
+        if key == "precision_mode" and value not in modes:
+            later = f"; BF16 from {releases.first_with('ort_tensorrt_bf16')} on" if value == "BF16" else ""
+            remedy = f"{', '.join(modes[:-1])} or {modes[-1]}{later}"
+            yield f"unsupported precision mode '{value}' is requested", remedy

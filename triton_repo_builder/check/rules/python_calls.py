@@ -144,6 +144,14 @@ def _returns_lists(execute: ast.FunctionDef) -> bool:
     return isinstance(execute.body[-1], ast.Return) and all(_is_list(value, inner) for value in values)
 
 
+def returns_nothing(method: ast.FunctionDef) -> bool:
+    """Whether a method certainly gives None: nothing in it returns or yields a value, or raises."""
+    inner = [*own_nodes(method.body)]
+    values = [node.value for node in inner if isinstance(node, ast.Return) and node.value]
+    ends = any(isinstance(node, ast.Raise | ast.Yield | ast.YieldFrom) for node in inner)
+    return not ends and all(isinstance(value, ast.Constant) and value.value is None for value in values)
+
+
 def _loses_responses(execute: ast.FunctionDef) -> bool:
     """Whether the method creates responses but returns nothing."""
     inner = [*own_nodes(execute.body)]

@@ -194,6 +194,8 @@ def _class(
 def _methods(context: ModelContext, file: Path, source: PythonSource) -> Iterator[Finding]:
     """Methods that the backend calls, with its number of arguments."""
     calls = {"__init__": 0, "auto_complete_config": 1, "initialize": 1, "execute": 1}
+    if "python_is_ready" in context.release.features:
+        calls["is_ready"] = 0
     for name, arguments in calls.items():
         method = source.method(name)
         if method is None:
@@ -201,8 +203,12 @@ def _methods(context: ModelContext, file: Path, source: PythonSource) -> Iterato
         message = source.refuses(name, arguments)
         if not message and name == "auto_complete_config" and source.returns_nothing:
             message = f"{name} function in model '{context.name}' must return a valid pb.ModelConfig object."
+        if not message and name == "is_ready" and python_calls.returns_nothing(method):
+            message = "is_ready() must return a boolean value: the model is never ready"
         if message:
-            yield report("python-signature", Place(file, method.lineno, method.col_offset + 1), message)
+            where = Place(file, method.lineno, method.col_offset + 1)
+            remedy = "write is_ready(self), and return True or False" if name == "is_ready" else ""
+            yield report("python-signature", where, message, remedy=remedy)
 
 
 def _imports(context: ModelContext, file: Path, sources: Mapping[Path, PythonSource]) -> Iterator[Finding]:

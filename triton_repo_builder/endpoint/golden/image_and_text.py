@@ -72,7 +72,7 @@ def record(
         recorded.append(Case(name=name, inputs=inputs, outputs=text.outputs(task, answer, model.unsure)))
     file = CaseFile(
         endpoint=endpoint,
-        recorded_with=original.recorded_with(
+        recorded_with=model.recorded_with(
             source, f"transformers {transformers_library.version()} tokenizer and {prepared.spec.kind}"
         ),
         tolerance=model.tolerance(recorded),

@@ -83,7 +83,7 @@ def record(
         allowed = tolerance.at_least(allowed, share)
     file = CaseFile(
         endpoint=endpoint,
-        recorded_with=original.recorded_with(source, media_files.tools),
+        recorded_with=model.recorded_with(source, media_files.tools),
         tolerance=allowed,
         cases=recorded if batchable else tuple(map(cases.unbatched, recorded)),
     )

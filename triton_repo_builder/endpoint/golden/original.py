@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from triton_repo_builder.base import text
 from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.endpoint.golden.pytorch import PyTorchAnswers
 from triton_repo_builder.endpoint.golden.tolerance import ABSOLUTE, HALF, tolerance
 from triton_repo_builder.model.graph import control, isolated
 from triton_repo_builder.model.graph.session import ModelSession
@@ -64,6 +65,10 @@ class OriginalModel:
     """``Skeleton.caches``: the file's inputs that are always empty."""
     beside: Mapping[str, Any] = field(default_factory=dict)
     """Inputs of every run, added to the given ones."""
+    answers: PyTorchAnswers | None = None
+    """PyTorch's answers, which are taken instead of this file's where it has them (``trb convert``)."""
+    tape: list[tuple[dict[str, Any], list[Any]]] | None = None
+    """Where each run's inputs and outputs are noted, if they are asked for."""
 
     @property
     def unsure(self) -> float:
@@ -76,7 +81,20 @@ class OriginalModel:
 
     def run(self, outputs: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
         """Run the model. Raises ``isolated.Failed``; ``TrbError`` at a limit."""
-        return self.session.run(outputs, self._own(feeds))
+        named = {**feeds, **self.beside}
+        if self.answers and (found := self.answers.of(named, outputs)) is not None:
+            return found
+        values = self.session.run(outputs, self._own(feeds))
+        if self.tape is not None:
+            self.tape.append((named, values))
+        return values
+
+    def recorded_with(self, source: Source, *others: str) -> str:
+        """Origin of the answers: the tools with their versions, and the file."""
+        if self.answers and not self.answers.missed:
+            return " + ".join([*others, self.answers.about])
+        tools = [*others, f"ONNX Runtime {isolated.ask('version')} (CPU)"]
+        return f"{' + '.join(tools)} on the original {source.path.name}"
 
     def seconds(self, feeds: Mapping[str, Any]) -> float:
         """How long a run takes."""
@@ -154,12 +172,6 @@ def _locale_missing(source: Source, name: str) -> TrbError:
         f"install -y locales && localedef -i {language} -f {charset} {name}; or set that operator's "
         "attribute locale to C.UTF-8, which every image has",
     )
-
-
-def recorded_with(source: Source, *others: str) -> str:
-    """Origin of the answers: the tools with their versions, and the file."""
-    tools = [*others, f"ONNX Runtime {isolated.ask('version')} (CPU)"]
-    return f"{' + '.join(tools)} on the original {source.path.name}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -60,7 +60,7 @@ def record(model: original.OriginalModel, source: Source, endpoint: str, *, batc
             obstacle = _obstacle(model, source, rows, singly)
         file = CaseFile(
             endpoint=endpoint,
-            recorded_with=original.recorded_with(source),
+            recorded_with=model.recorded_with(source),
             tolerance=model.tolerance((*recorded, *examples)),
             cases=tuple(
                 _as_served(case, batching=batching and not obstacle) for case in (*examples, *recorded)

@@ -93,7 +93,7 @@ def record(
     tools = f"transformers {transformers_library.version()} tokenizer"
     file = CaseFile(
         endpoint=endpoint,
-        recorded_with=original.recorded_with(source, tools),
+        recorded_with=model.recorded_with(source, tools),
         tolerance=model.tolerance(recorded),
         cases=recorded,
     )

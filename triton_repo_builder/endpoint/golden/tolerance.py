@@ -28,7 +28,7 @@ def tolerance(recorded: Sequence[Case], noise: float = ABSOLUTE, rounding: float
     """Float noise of another kernel or batch, alone and in a batch: rows that move more are not joined.
 
     Never more than a tenth of the largest number: zeros must not pass for small answers. ``rounding`` is how
-    far 8 bits moved the model's answers (``trb optimize``), in proportion to the largest number: noise that
+    far 8 bits move the answers (``ModelSignature.rounding``), in proportion to the largest number: noise that
     tips an activation over to the next step moves them as far, so other kernels may. A batch must not.
     """
     tensors = [tensor for case in recorded for tensor in case.outputs if tensor.datatype in FLOATS]
@@ -41,7 +41,7 @@ def tolerance(recorded: Sequence[Case], noise: float = ABSOLUTE, rounding: float
     if rounding <= 0 or not largest:
         return Tolerance(alone=allowed, batched=allowed, reason=reason)
     steps = round_up(min(rounding * max(1.0, float(largest)), ROUNDED * float(largest)))
-    reason = f"8-bit steps alone, as far as trb optimize measured; {reason} in a batch"
+    reason = f"8-bit steps alone, where another kernel rounds otherwise; {reason} in a batch"
     return Tolerance(alone=max(steps, allowed), batched=allowed, reason=reason)
 
 

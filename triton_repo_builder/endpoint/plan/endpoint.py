@@ -40,6 +40,8 @@ class PlanRequest:
     task: TaskPlan
     options: BuildOptions
     release: Release
+    release_from: str = ""
+    """``Target.source``: why this release."""
     machine: Hardware
 
     @property

@@ -106,6 +106,8 @@ class ModelPlan:
     """(field, why its value was chosen): comments of the file."""
     response_cache: bool = False
     accelerator: Accelerator | None = None
+    latency_buckets: tuple[int, ...] = ()
+    """Bounds in milliseconds of the server's latency histogram."""
 
 
 def about_model(*, front: bool, head: bool) -> str:

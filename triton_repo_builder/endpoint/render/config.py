@@ -9,9 +9,11 @@ from triton_repo_builder.repository import pbtxt
 
 COMMENTS = {
     "batch_input": "Requests of any length make one batch: tokens concatenated, separated by these lengths.",
+    "model_metrics": "Takes effect on a server started with --metrics-config=histogram_latencies=true.",
     "response_cache": "Takes effect on a server started with --cache-config.",
     "ensemble_scheduling": "key: the step's own tensor name; value: its name in this ensemble.",
 }
+LATENCY = "nv_inference_first_response_histogram_ms"
 REASON_OF = {"instance_group": "instances", "dynamic_batching": "batching"}
 """The option whose reason explains a field; for others it has the field's own name."""
 
@@ -65,6 +67,12 @@ def as_config(model: ModelPlan) -> dict[str, Any]:
         fields["optimization"] = {"execution_accelerators": {model.accelerator.field: [entry]}}
     if model.response_cache:
         fields["response_cache"] = {"enable": True}
+    if model.latency_buckets:
+        control = {
+            "metric_identifier": {"family": LATENCY},
+            "histogram_options": {"buckets": list(model.latency_buckets)},
+        }
+        fields["model_metrics"] = {"metric_control": [control]}
     fields["parameters"] = {key: {"string_value": value} for key, value in model.parameters}
     if model.warmup:
         fields["model_warmup"] = [_warmup(model)]

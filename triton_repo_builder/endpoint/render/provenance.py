@@ -46,6 +46,7 @@ def entry(request: PlanRequest, kind: Kind, plan: EndpointPlan, repository: Repo
             outputs=tuple(_tensor(endpoint, tensor) for tensor in endpoint.output),
         ),
         triton_release=request.release.name,
+        triton_release_from=request.release_from,
         sources=tuple(SourceFile(file=file.path, sha256=file.sha256(), bytes=file.size()) for file in inputs),
         opset=source.signature.opset,
         ir_version=source.signature.ir_version,
@@ -91,12 +92,13 @@ def _tensor(model: ModelPlan, tensor: TensorPlan) -> Tensor:
 
 
 def origin(options: BuildOptions) -> Origin:
-    """The model's origin as the user states it, and as a Hub does."""
+    """The model's origin as the user states it, and as a Hub and a conversion do."""
     return Origin(
         source_run=options.source_run or "",
         dataset_id=options.dataset_id or "",
         labels=dict(sorted(options.label)),
         hub=options.hub,
+        conversion=options.conversion,
     )
 
 

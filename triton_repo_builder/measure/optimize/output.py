@@ -16,11 +16,15 @@ from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.measure.bench.report import png
 from triton_repo_builder.measure.optimize import recipe
 from triton_repo_builder.measure.optimize.run import Measured, Outcome
+from triton_repo_builder.model.read import conversion
 from triton_repo_builder.model.read.source import Source
 
 MODEL, REPORT, PLOT = "model.onnx", "optimize.json", "optimize.png"
 WEIGHTS = (".onnx", ".bin", ".safetensors", ".pt", ".pth", ".h5", ".msgpack", ".ot", ".data", ".onnx_data")
 """Suffixes of weights, of the original or of other frameworks: never copied."""
+
+NOT_COPIED = (recipe.FILE, REPORT, PLOT, conversion.FILE, conversion.ANSWERS)
+"""Files about the original, and PyTorch's answers, which those of the new file differ from."""
 
 
 @contextmanager
@@ -84,7 +88,7 @@ def companion_files(source: Source) -> list[tuple[Path, str]]:
                 continue
             if file.resolve() in weights or file.name.startswith("."):
                 continue
-            if file.suffix in WEIGHTS or file.name in (recipe.FILE, REPORT, PLOT):
+            if file.suffix in WEIGHTS or file.name in NOT_COPIED:
                 continue
             beside_by_name[str(file.relative_to(home))] = file
     return [(file, name) for name, file in sorted(beside_by_name.items())]

@@ -51,6 +51,15 @@ def _export(path: Path) -> str:
     )
 
 
+def _convert_weights(path: Path) -> str:
+    """The line that converts a folder's weights; their export without a config.json beside them."""
+    folder = path if path.is_dir() else path.parent
+    if not _config(folder):
+        return _export(path)
+    output = shlex.quote(f"{folder.resolve().name}-onnx")
+    return f"convert it: trb convert {shlex.quote(str(folder))} -o {output}; or trb build --convert"
+
+
 def _config(folder: Path) -> Mapping[str, Any]:
     """config.json, or empty."""
     if not containment.is_within(folder, folder / "config.json"):
@@ -90,7 +99,7 @@ KINDS: tuple[tuple[int, bytes, str, Remedy], ...] = (
     (0, b"\x1f\x8b", "a gzip archive (.tar.gz), perhaps one of SageMaker", _unpack),
     (257, b"ustar", "a tar archive", _unpack),
     (0, b"PK\x03\x04", "a zip archive, perhaps a PyTorch checkpoint (.pt, .bin)", _export),
-    (8, b'{"', "a safetensors file, weights without a graph", _export),
+    (8, b'{"', "a safetensors file, weights without a graph", _convert_weights),
     (0, b"\x89HDF", "an HDF5 file, perhaps a Keras model", _export),
     (0, b"\x80\x02", "a Python pickle", _export),
     (0, b"GGUF", "a GGUF file, weights for llama.cpp", _export),
@@ -138,7 +147,7 @@ def nothing(folder: Path) -> TrbError:
                 looks, advice = _kind(opened.read(HEAD))
         except OSError:
             continue
-        if looks and (advice is not _export or file.suffix in WEIGHTS):
+        if looks and (advice not in (_export, _convert_weights) or file.suffix in WEIGHTS):
             message = f"{message}; {file.name} looks like {looks}"
             return TrbError(Code.NOT_FOUND, message, where=str(folder), remedy=advice(file))
     remedy = f"export the model first, e.g. {OPTIMUM}"

@@ -19,7 +19,14 @@ from typing import Any
 from triton_repo_builder.base import containment, files
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.text import some
-from triton_repo_builder.model.read import foreign, hub_files, hub_refusals, onnx_external, source
+from triton_repo_builder.model.read import (
+    foreign,
+    hub_files,
+    hub_refusals,
+    onnx_external,
+    source,
+    weight_files,
+)
 from triton_repo_builder.model.read.hub_name import ONNX, HubName, is_plain
 from triton_repo_builder.model.read.options import BuildOptions, usage
 from triton_repo_builder.repository.manifest import HubModel
@@ -61,7 +68,7 @@ def fetched(
         listing = _listing(name)
         folder = _begin(name, listing, step)
         chosen = _chosen(name, listing, folder, file)
-        needed = hub_files.companions(listing.files, chosen, _modules(folder))
+        needed = hub_files.companions(listing.files, chosen, hub_files.modules(folder))
         _take(name, listing, [chosen, *needed], step)
         places = onnx_external.locations(folder / chosen)
         external = hub_files.external(listing.files, chosen, places)
@@ -78,6 +85,39 @@ def fetched(
     endpoint = options.name or source.clean_name(name.model.rpartition("/")[2])
     built = replace(options, model=folder, file=chosen, name=endpoint, hub=origin)
     return built, tuple(filter(None, notes))
+
+
+def has_onnx(name: HubName) -> bool:
+    """Whether the repository has an ONNX file. Raises ``TrbError``."""
+    with hub_refusals.explained(name, _host(), _cache()), _quiet():
+        return any(file.endswith(ONNX) for file in _listing(name).files)
+
+
+def fetched_weights(
+    name: HubName, step: Advance = lambda name, done, total: None
+) -> tuple[Path, HubModel, tuple[str, ...]]:
+    """The commit's folder in the cache with its weights in safetensors, its origin, and notes.
+
+    Raises ``TrbError``. No code and no pickle is fetched.
+    """
+    with hub_refusals.explained(name, _host(), _cache()), _quiet():
+        listing = _listing(name)
+        folder = _begin(name, listing, step)
+        index = [file for file in listing.files if file == weight_files.INDEX]
+        _take(name, listing, index, step)
+        chosen = weight_files.names(listing.files, weight_files.index(folder), str(name))
+        needed = hub_files.companions(listing.files, "model.onnx", hub_files.modules(folder))
+        _take(name, listing, [*chosen, *needed], step)
+    step("taking checksums", 0, 0)
+    origin = HubModel(
+        model=name.model,
+        commit=listing.commit,
+        file=chosen[0],
+        license=_licence(folder),
+        files={each: _digest(name, folder, each) for each in sorted({*chosen, *needed})},
+    )
+    taken = f"{chosen[0]} of {name.model} at commit {listing.commit[:12]} is taken"
+    return folder, origin, tuple(filter(None, (taken, _uses_cache(listing, name))))
 
 
 def _listing(name: HubName) -> Listing:
@@ -232,13 +272,12 @@ def _chosen(name: HubName, listing: Listing, folder: Path, file: str) -> str:
 def _without_onnx(name: HubName, listing: Listing) -> TrbError:
     weights = sorted(file for file in listing.files if file.endswith(foreign.WEIGHTS))
     others = f"; its weights are {some(weights, LISTED)}" if weights else ""
-    revision = f" --revision {name.revision}" if name.revision else ""
     output = f"{name.model.rpartition('/')[2]}-onnx"
     return TrbError(
         Code.NOT_FOUND,
         f"no {ONNX} file in this repository{others}",
         where=str(name),
-        remedy=f"export it: optimum-cli export onnx --model {name.model}{revision} {output}, and build that "
+        remedy=f"convert its weights: trb build --convert, or trb convert {name} -o {output} and build that "
         "folder; or name a repository that has one, e.g. of onnx-community",
     )
 
@@ -254,16 +293,6 @@ def _uses_cache(listing: Listing, name: HubName) -> str:
     if not listing.why:
         return ""
     return f"{listing.why}: built from the cache, as {name.revision or MAIN} was when it was last fetched"
-
-
-def _modules(folder: Path) -> dict[str, str]:
-    """Kinds of sentence-transformers' modules by their folders; empty without a readable modules.json."""
-    file = containment.within(folder, hub_files.MODULES)
-    try:
-        listed = files.load_json(files.read(file, files.LARGEST_DOCUMENT)) if file else []
-        return {str(entry["path"]): str(entry["type"]).rpartition(".")[2] for entry in listed}
-    except (OSError, LookupError, TypeError, *files.DAMAGED):  # the build says what is wrong
-        return {}
 
 
 def _licence(folder: Path) -> str:

@@ -6,8 +6,10 @@ No code and no pickle is among them, whatever a repository has.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
+from triton_repo_builder.base import containment
+from triton_repo_builder.base import files as reading
 from triton_repo_builder.model.read import image_processor, slow_tokenizer, tokenizer
 from triton_repo_builder.model.read.hub_name import ONNX, PICKLES, is_plain
 
@@ -66,3 +68,13 @@ def external(files: Collection[str], chosen: str, locations: Iterable[str]) -> l
     folder = PurePosixPath(chosen).parent
     named = (str(folder / place) for place in locations if is_plain(place) and not place.endswith(PICKLES))
     return sorted({file for file in named if file in files})
+
+
+def modules(folder: Path) -> dict[str, str]:
+    """Kinds of sentence-transformers' modules by their folders; empty without a readable modules.json."""
+    file = containment.within(folder, MODULES)
+    try:
+        listed = reading.load_json(reading.read(file, reading.LARGEST_DOCUMENT)) if file else []
+        return {str(entry["path"]): str(entry["type"]).rpartition(".")[2] for entry in listed}
+    except (OSError, LookupError, TypeError, *reading.DAMAGED):  # the build says what is wrong
+        return {}

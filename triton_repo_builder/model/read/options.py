@@ -29,8 +29,9 @@ from triton_repo_builder.base.option_values import (
     Text,
     Version,
 )
+from triton_repo_builder.base.releases import Target
 from triton_repo_builder.model.read.hub_name import ModelPath
-from triton_repo_builder.repository.manifest import HubModel
+from triton_repo_builder.repository.manifest import Conversion, HubModel
 
 DEFAULT_MAX_BATCH_SIZE = 32
 MOST_ROWS = 4096
@@ -399,10 +400,20 @@ class BuildOptions:
         None,
         Text(),
         Topic.SERVER,
-        "Triton release to build for.",
-        default="24.10",
-        metavar="YY.MM",
+        "Triton release to build for; auto: the release of its engine (docs/releases.md).",
+        default="auto",
+        metavar="auto|YY.MM",
         rare=True,
+    )
+    engine: str = option(
+        "auto",
+        Choice(("auto", "embedded", "docker")),
+        Topic.SERVER,
+        "What will run it, for the release; auto: the embedded server if installed, else Docker.",
+        rare=True,
+    )
+    image: str | None = option(
+        None, Text(), Topic.SERVER, "Image that will run it, for the release.", metavar="NAME", rare=True
     )
     response_cache: bool = option(
         False, Switch(), Topic.SERVER, "Let the server cache the endpoint's answers.", rare=True
@@ -452,6 +463,10 @@ class BuildOptions:
     )
     hub: HubModel | None = field(default=None, compare=False, repr=False)
     """The model on a Hub of which ``model`` is the folder in the cache."""
+    target: Target | None = field(default=None, compare=False, repr=False)
+    """The release that ``auto`` stands for; None: the embedded server's."""
+    conversion: Conversion | None = field(default=None, compare=False, repr=False)
+    """How ``trb convert`` made ``model``."""
     origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     """Files that set options, by option; options of the command line are left out."""
 

@@ -24,7 +24,9 @@ LARGE = MIB
 """Bytes of an answer whose client is waited for: until then it counts as a request under way."""
 BODILESS = (204, 304)
 LATE = "trb.late"
-"""Key of the scope that the server sets when a body has not come in time (``connection.py``)."""
+"""Key of the scope that the server sets when a body has not come in time (``http_server.py``)."""
+WATCHERS = "trb.watchers"
+"""Key of the scope for functions that the server calls when the client has gone; other servers have none."""
 CLOSE = (b"connection", b"close")
 
 
@@ -123,7 +125,7 @@ class App:
                 parameter=parameter,
                 timeout=self.gateway.options.timeout,
             )
-            return await self._handled(route, access, receive)
+            return await self._handled(route, scope, access, receive)
         except Refusal as error:
             return Reply(refusal.body(error, writer), JSON, error.status, error.headers)
         except Exception:
@@ -171,7 +173,7 @@ class App:
                 seconds = self.gateway.options.timeout
                 raise Refusal(408, f"the body has not come within {seconds:g} s", code="timeout")
 
-    async def _handled(self, route: Route, access: Access, receive: Receive) -> Reply:
+    async def _handled(self, route: Route, scope: Any, access: Access, receive: Receive) -> Reply:
         """The handler's answer; it is cancelled, down to Triton, when the client goes."""
         call: Any = access.call
         if route.method != "POST":
@@ -181,23 +183,36 @@ class App:
             message = self.gateway.triton.trouble or waiting
             raise Refusal(503, message, code="unavailable", retry_after=1)
         task: Any = asyncio.current_task()
+        lost = False
+
+        def give_up() -> None:
+            nonlocal lost
+            lost = True
+            task.cancel()
 
         async def until_gone() -> None:
             while (await receive())["type"] != "http.disconnect":
                 pass
-            task.cancel()
+            give_up()
 
         self.gateway.admission.enter(access)
         begun = time.perf_counter()
-        watch = asyncio.ensure_future(until_gone())
+        # Our own server says when a client goes. A task that waits for it costs 0.1 ms of CPU a request.
+        watchers: set[Any] | None = scope.get(WATCHERS)
+        watch = asyncio.ensure_future(until_gone()) if watchers is None else None
+        if watchers is not None:
+            watchers.add(give_up)
         try:
             return await route.handler(call)
         except asyncio.CancelledError:
-            if watch.done():
+            if lost:
                 raise Refusal(GONE, "the client has gone") from None
             raise
         finally:
-            watch.cancel()
+            if watch is not None:
+                watch.cancel()
+            if watchers is not None:
+                watchers.discard(give_up)
             access.handled = time.perf_counter() - begun
 
 

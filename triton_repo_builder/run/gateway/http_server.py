@@ -14,7 +14,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from triton_repo_builder.run.gateway.app import LATE
+from triton_repo_builder.run.gateway.app import LATE, WATCHERS
 from triton_repo_builder.run.gateway.gateway import Gateway
 
 HEAD_SECONDS = 10.0
@@ -91,6 +91,7 @@ class Connection(HttpToolsProtocol):
         self._in_body = False
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.TimerHandle | None = None
+        self._watchers: set[Callable[[], None]] = set()
         if len(self.connections) > self.most:
             self._refuse(503, "too many connections", b"retry-after: 1\r\n")
         else:
@@ -102,6 +103,8 @@ class Connection(HttpToolsProtocol):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
+        for give_up in list(self._watchers):
+            give_up()
 
     def data_received(self, data: bytes) -> None:
         """Bytes of a request. One that is complete at once costs no timer."""
@@ -124,6 +127,7 @@ class Connection(HttpToolsProtocol):
         """The first byte of a request."""
         self._inside, self._in_body = True, False
         super().on_message_begin()
+        self.scope[WATCHERS] = self._watchers  # type: ignore[literal-required]
 
     def on_headers_complete(self) -> None:
         """The body follows: it has a time of its own."""

@@ -28,6 +28,10 @@ class Mismatch(Exception):
         self.allowed = allowed
 
 
+class LeftOut(Exception):
+    """A check that this server does not take: the reason."""
+
+
 def not_done(group: str, name: str, endpoint: str, why: str, status: Status = Status.UNVERIFIED) -> Check:
     """The result of a check that could not be done, or that does not apply."""
     return Check(group=group, name=name, endpoint=endpoint, status=status, detail=why)
@@ -36,7 +40,10 @@ def not_done(group: str, name: str, endpoint: str, why: str, status: Status = St
 def attempt(
     group: str, name: str, action: Callable[[], Seen], *, endpoint: str = "", protocol: str = ""
 ) -> Check:
-    """Run ``action``: it passes by returning, and fails by ``Mismatch`` or ``RequestFailed``."""
+    """Run ``action``: it passes by returning, and fails by ``Mismatch`` or ``RequestFailed``.
+
+    ``LeftOut`` makes it a skipped check.
+    """
     start = time.perf_counter()
     status, seen = Status.PASSED, Seen()
     try:
@@ -44,6 +51,8 @@ def attempt(
     except Mismatch as problem:
         status = Status.FAILED
         seen = Seen(detail=str(problem), difference=problem.difference, allowed=problem.allowed)
+    except LeftOut as reason:
+        status, seen = Status.SKIPPED, Seen(detail=str(reason))
     except RequestFailed as problem:
         status, seen = Status.FAILED, Seen(detail=f"expected an answer, got {problem}")
     return Check(

@@ -12,7 +12,7 @@ from triton_repo_builder.repository import cases
 from triton_repo_builder.run.client import REFUSED, RequestFailed
 from triton_repo_builder.run.client.codec import Array
 from triton_repo_builder.run.smoke import compare
-from triton_repo_builder.run.smoke.attempt import Mismatch, Seen, attempt, not_done
+from triton_repo_builder.run.smoke.attempt import LeftOut, Mismatch, Seen, attempt, not_done
 from triton_repo_builder.run.smoke.neighbour import (
     Neighbours,
     shapes,
@@ -31,6 +31,10 @@ ROUNDS = 4
 """Pairs of requests sent at once for each case: any one pair may miss the batcher's window."""
 LARGEST = 64 * 2**20
 """Bytes of a full batch above which it is not sent."""
+HTTP_LIMIT = "--http-max-input-size"
+"""Named where the server refuses a body above its limit, by default 64 MiB from release 25.06 on.
+
+As JSON, numbers take several times their bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,10 +71,18 @@ class _Batches:
                 worst = max(worst, self.own(mine.result(), 0, 1, case).difference or 0.0)
         return Seen(difference=worst, allowed=self.file.tolerance.batched)
 
+    def rows(self, picked: list[cases.Case], protocol: str) -> dict[str, Array]:
+        """One request of these cases; a body above the server's own limit says nothing of the endpoint."""
+        try:
+            return self.session.ask(self.endpoint.name, protocol, stack([inputs_of(case) for case in picked]))
+        except RequestFailed as error:
+            if HTTP_LIMIT in error.message:
+                raise LeftOut(f"{len(picked)} rows are too large for the server: {error.message}") from None
+            raise
+
     def full(self, picked: list[cases.Case], protocol: str) -> Seen:
         """Send as many rows as the endpoint promises, and compare every one."""
-        request = stack([inputs_of(case) for case in picked])
-        answer = self.session.ask(self.endpoint.name, protocol, request)
+        answer = self.rows(picked, protocol)
         results = [self.own(answer, place, len(picked), case) for place, case in enumerate(picked)]
         worst = max(result.difference or 0.0 for result in results)
         return Seen(difference=worst, allowed=self.file.tolerance.batched)
@@ -78,7 +90,7 @@ class _Batches:
     def over(self, picked: list[cases.Case], protocol: str) -> Seen:
         """One row more, to be refused."""
         try:
-            self.session.ask(self.endpoint.name, protocol, stack([inputs_of(case) for case in picked]))
+            self.rows(picked, protocol)
         except RequestFailed as error:
             if error.kind == REFUSED:
                 return Seen()

@@ -30,7 +30,7 @@ def _all(repository: Repository, http: HttpClient) -> Iterator[Finding]:
     if not http.ready():
         yield report("live-not-ready", http.url, "the server answers, and is not ready")
     entries = http.index()
-    checked = RepositoryContext(repository=repository, release=releases.default())
+    checked = RepositoryContext(repository=repository, release=releases.of_server(http.version()))
     for model in repository.models:
         if not model.stated or model.error is not None:
             continue

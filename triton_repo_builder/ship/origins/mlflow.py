@@ -181,7 +181,7 @@ class Server:
             return TrbError(
                 Code.ACCESS_DENIED, f"the MLflow server refuses: {said}", where=self.asked, remedy=remedy
             )
-        if error.code == 404:
+        if error.code == 404 or (error.code == 400 and "not found" in said):  # of an alias
             return self._missing(said)
         return self._failed(f"answers {error.code}: {said}")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +17,7 @@ from triton_repo_builder.measure.capacity.capacities import Capacity
 from triton_repo_builder.measure.capacity.limit import Limit
 from triton_repo_builder.repository import Model, Repository
 from triton_repo_builder.run.client import admin_key
+from triton_repo_builder.run.serve import release
 from triton_repo_builder.run.serve.processes import shared_memory
 from triton_repo_builder.ship.stores import revision
 from triton_repo_builder.ship.targets.spec import MEBI, Spec, wrong
@@ -27,8 +27,6 @@ OFFICIAL = "nvcr.io/nvidia/tritonserver"
 """NVIDIA's image, which has the tag ``YY.MM-py3``."""
 ROOM = 64 << 20
 """Bytes of memory beyond /dev/shm, at least: an idle tritonserver 24.10 has 34 MiB (VmRSS), so has Python."""
-_TAGGED = re.compile(r"(?:^|/)(?:trb-)?tritonserver:(?P<release>\d\d\.\d\d)(?:-[\w.-]+)?(?:@\S+)?")
-"""A copy of NVIDIA's image, and trb's own: their tags begin with the release."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,14 +125,14 @@ def read(file: Path, spec: Spec, *, secrets: bool = True) -> Deployment:
             where=str(repo.path),
             remedy=f'if you mean the new one, write into [repository]: revision = "sha256:{digest}"',
         )
-    release = _release(file, spec)
+    chosen = _release(file, spec)
     deployment = Deployment(
         spec=spec,
         file=file,
         repository=repo,
         revision=digest,
         commit=git.last_commit(repo.path),
-        release=release,
+        release=chosen,
         capacity=_capacity(file, spec),
     )
     _loadable(deployment)
@@ -153,8 +151,7 @@ def _release(file: Path, spec: Spec) -> releases.Release:
     stated, listed = spec.server.release, releases.load()
     if stated and stated not in listed:
         raise wrong(file, f"'server.release' {cut(stated)} is not known", f"use {', '.join(listed)}")
-    match = _TAGGED.search(spec.server.image)
-    tag = match["release"] if match else ""
+    tag = release.tagged(spec.server.image)
     if stated and tag and stated != tag:
         raise wrong(
             file,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from triton_repo_builder.run.client.admin_key import HEADER
 from triton_repo_builder.run.serve.admin_apis import APIS
+from triton_repo_builder.run.serve.loading.release_fit import HISTOGRAMS
 from triton_repo_builder.run.serve.processes.ports import DEFAULTS
 from triton_repo_builder.ship.targets.facts import Deployment
 
@@ -76,6 +77,11 @@ def arguments(deployment: Deployment, *, models: str = MODELS) -> tuple[str, ...
         f"--exit-timeout-secs={times(deployment).stop}",
         f"--grpc-max-connection-age={AGE * 1000}",
         f"--grpc-max-connection-age-grace={times(deployment).stop * 1000}",
+        *(
+            [HISTOGRAMS]
+            if any(model.config.has("model_metrics") for model in deployment.repository.models)
+            else []
+        ),
     )
 
 
@@ -89,8 +95,13 @@ def restricted(key: str) -> tuple[str, ...]:
 
 
 def ready_path(deployment: Deployment) -> str:
-    """Path of the HTTP request that a replica which may get traffic answers with 200."""
+    """Path of the HTTP request that a replica which may get traffic answers with 200.
+
+    From 26.04 on the server's own readiness sees Python processes that died. An ensemble's own never does.
+    """
     endpoints = deployment.endpoints
+    if "stub_ready" in deployment.release.features:
+        return "/v2/health/ready"
     return f"/v2/models/{endpoints[0]}/ready" if len(endpoints) == 1 else "/v2/health/ready"
 
 

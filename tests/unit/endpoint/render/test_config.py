@@ -36,6 +36,7 @@ COMMON: dict[str, Any] = {
     "input": st.lists(INPUT, min_size=1, max_size=3).map(tuple),
     "output": st.lists(OUTPUT, min_size=1, max_size=3).map(tuple),
     "response_cache": st.booleans(),
+    "latency_buckets": st.lists(st.integers(1, 60_000), max_size=4).map(tuple),
 }
 MODELS = st.builds(
     ModelPlan,
@@ -116,6 +117,11 @@ def read_back(config: dict[str, Any], about: str) -> ModelPlan:
             for entry in scheduling["step"]
         ),
         response_cache=config.get("response_cache", {}).get("enable", False),
+        latency_buckets=tuple(
+            bound
+            for control in config.get("model_metrics", {}).get("metric_control", ())
+            for bound in control["histogram_options"]["buckets"]
+        ),
     )
 
 

@@ -274,6 +274,13 @@ def test_the_difference_that_a_file_states(stated: str, rounding: float, tmp_pat
     assert read.rounding == 0
 
 
+def test_a_model_of_8_bits_that_states_nothing_may_move_by_steps(tmp_path: Path) -> None:
+    read = reader.read_signature(tiny.text_model(tmp_path / "model.onnx"))
+    integers = replace(read, operators=frozenset({"DynamicQuantizeLinear", "MatMulInteger"}))
+    assert 0.006 < integers.rounding < 0.05
+    assert replace(integers, metadata={"trb.difference": "0.001"}).rounding == 0.001
+
+
 def test_large_tensors_of_the_file_are_no_external_data(tmp_path: Path) -> None:
     """The skeleton says of them that they are in the file itself."""
     path = tiny.text_model(tmp_path / "m.onnx")

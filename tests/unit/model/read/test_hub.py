@@ -147,7 +147,7 @@ def test_refusals(running: support.Hub, monkeypatch: pytest.MonkeyPatch) -> None
     plain = refusal("tiny/weights")
     assert (plain.code, plain.where) == (Code.NOT_FOUND, "hf://tiny/weights")
     assert "model.safetensors" in plain.message
-    assert "optimum-cli export onnx --model tiny/weights" in plain.remedy
+    assert "trb convert hf://tiny/weights -o weights-onnx" in plain.remedy
     assert refusal("tiny/unknown").code is Code.NOT_FOUND
     assert refusal(f"{MODEL}@v9").code is Code.NOT_FOUND
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")

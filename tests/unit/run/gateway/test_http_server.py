@@ -157,6 +157,32 @@ def test_a_half_closed_connection_is_over() -> None:
     assert gate.admission.bytes == gate.admission.requests == 0
 
 
+@pytest.mark.parametrize("requests", [1, 2])
+def test_a_client_that_goes_cancels_the_call(requests: int) -> None:
+    gate = gateway()
+    started, cancelled = threading.Event(), threading.Event()
+
+    async def wait() -> None:
+        started.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    with running(gate) as (port, _):
+        triton: Any = gate.triton
+        triton.before = wait
+        with connect(port) as client:
+            client.sendall(REQUEST * requests)  # a second one waits for the first
+            assert started.wait(10)
+        assert cancelled.wait(10)
+        triton.before = None
+        assert is_right(port)
+        assert len(triton.calls) == 2
+    assert gate.admission.bytes == gate.admission.requests == gate.admission.rows == 0
+
+
 def test_what_is_no_http() -> None:
     with running(gateway()) as (port, _), connect(port) as strange:
         strange.sendall(b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n")

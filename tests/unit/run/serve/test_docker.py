@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from triton_repo_builder.base import releases
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.repository import Model, Repository
 from triton_repo_builder.repository.config import ModelConfig
@@ -39,7 +40,7 @@ def model(name: str, **config: Any) -> Model:
 @pytest.mark.parametrize(
     ("options", "name"),
     [
-        ({}, "nvcr.io/nvidia/tritonserver:24.10-py3"),
+        ({}, f"nvcr.io/nvidia/tritonserver:{releases.newest().name}-py3"),
         ({"release": "25.03"}, "nvcr.io/nvidia/tritonserver:25.03-py3"),
         ({"image": "mine"}, "mine"),
         ({"image": "mine:1", "release": "25.03"}, "mine:1"),

@@ -55,8 +55,13 @@ def test_times_are_whole_seconds_and_add_up(tmp_path: Path) -> None:
     assert times.start_checks == 7
 
 
+def test_ready_is_the_server_if_that_sees_dead_processes(tmp_path: Path) -> None:
+    deployment = deployments.deployment(tmp_path, '[server]\nrelease = "26.04"\n')
+    assert server.ready_path(deployment) == "/v2/health/ready"
+
+
 def test_ready_is_the_endpoint_itself_if_there_is_one(tmp_path: Path) -> None:
-    deployment = deployments.deployment(tmp_path)
+    deployment = deployments.deployment(tmp_path, '[server]\nrelease = "26.03"\n')
     assert server.ready_path(deployment) == "/v2/models/sentiment/ready"
     command = server.health_command(deployment)
     assert command[:3] == ["python3", "-I", "-c"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from triton_repo_builder.repository import Repository
 from triton_repo_builder.run.client import Urls
 from triton_repo_builder.run.client.values import LOOPBACK
 from triton_repo_builder.run.options import ServeOptions
-from triton_repo_builder.run.serve import tracing
+from triton_repo_builder.run.serve import release, tracing
 from triton_repo_builder.run.serve.docker import (
     daemon,
     errors,
@@ -43,16 +44,30 @@ class DockerEngine:
         tell = progress or (lambda text: None)
         repo, chosen = loading_start.read(repository, options, tell)
         options = loading_start.as_written(repo, options)
-        options = loading_start.with_response_cache(repo, chosen, options)
+        options = loading_start.with_model_needs(repo, chosen, options)
         with daemon.explained_errors():
             tracing.warn_of_loopback(options, tell)
             client = daemon.connect()
             devices = settings.gpus(client, options.container.gpus)
             _check_ports(options)
-            image = images.provide(client, images.choose(options.container), options.container.pull, tell)
+            options = _with_image(client, repo, options)
+            image = images.provide(client, options.container.image, options.container.pull, tell)
             server = _launch(client, image, repo, chosen, options, devices, tell)
             loading_start.bring_up(server, repo, chosen, options, tell)
         return server
+
+
+def _with_image(client: Any, repo: Repository, options: ServeOptions) -> ServeOptions:
+    """Name the image: the user's, or NVIDIA's of the release that the repository was written for.
+
+    A repository without a release gets the newest of NVIDIA's images that is here.
+    """
+    container = options.container
+    built_for = None
+    if not container.image and not container.release:
+        pulled = None if (built_for := release.of_manifest(repo.manifest)) else release.newest_pulled(client)
+        built_for = pulled.release if pulled else built_for
+    return replace(options, container=replace(container, image=images.choose(container, built_for)))
 
 
 def _check_ports(options: ServeOptions) -> None:
@@ -89,7 +104,7 @@ def _launch(
             log=log,
             folder=cleanup.folder,
             endpoints=chosen.endpoints,
-            about=_description(image, images.choose(options.container)),
+            about=_description(image, options.container.image),
             key=options.admin_key,
         )
         server = ContainerServer(client, container, cleanup, launched, options)
@@ -102,7 +117,7 @@ def _launch(
         raise
     try:
         if not loading_start.is_up(server, UP):
-            raise errors.ended(server.died(), server.output(), images.choose(options.container))
+            raise errors.ended(server.died(), server.output(), options.container.image)
     except BaseException:
         server.stop(hurry=True)
         raise
@@ -175,7 +190,6 @@ def _urls(container: Any, options: ServeOptions) -> Urls:
 
 
 def _description(image: Any, name: str) -> str:
-    labels = image.labels or {}
-    version = labels.get("com.nvidia.tritonserver.version") or labels.get(images.SERVER_LABEL) or ""
+    version = images.server_version(image)
     digest = next(iter(image.attrs.get("RepoDigests") or ()), image.id).rpartition("@")[2]
     return f"docker: {name}{f', tritonserver {version}' if version else ''} ({digest[:19]})"

@@ -7,6 +7,7 @@ from typing import Any
 
 from triton_repo_builder.base import releases
 from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.base.releases import Release
 from triton_repo_builder.run.options import ContainerOptions
 from triton_repo_builder.run.serve.docker import daemon
 from triton_repo_builder.run.serve.engine import Progress
@@ -20,12 +21,19 @@ EVERY = 0.5
 BAR = 24
 
 
-def choose(options: ContainerOptions) -> str:
-    """The user's image, or the official one of a release."""
+def choose(options: ContainerOptions, release: Release | None = None) -> str:
+    """The user's image, or the official one of a release: the user's, else ``release``, else the newest."""
     if options.image:
         return options.image
-    release = releases.get(options.release) if options.release else releases.default()
-    return OFFICIAL.format(release=release.name)
+    if options.release:
+        release = releases.get(options.release)
+    return OFFICIAL.format(release=(release or releases.newest()).name)
+
+
+def server_version(image: Any) -> str:
+    """The version of tritonserver in an image's label, NVIDIA's or trb's; empty without one."""
+    labels = image.labels or {}
+    return str(labels.get("com.nvidia.tritonserver.version") or labels.get(SERVER_LABEL) or "")
 
 
 def provide(client: Any, name: str, pull: str, tell: Progress, other: str = "--image") -> Any:

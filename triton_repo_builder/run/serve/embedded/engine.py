@@ -49,7 +49,7 @@ class EmbeddedEngine:
         installation = install.find()
         repo, chosen = loading_start.read(repository, options, tell)
         options = loading_start.as_written(repo, options)
-        options = loading_start.with_response_cache(repo, chosen, options)
+        options = loading_start.with_model_needs(repo, chosen, options)
         server = _launch(repo, chosen, options, installation, tell)
         loading_start.bring_up(server, repo, chosen, options, tell)
         return server

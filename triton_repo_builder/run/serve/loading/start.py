@@ -19,12 +19,13 @@ from triton_repo_builder import repository
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.repository import Repository
-from triton_repo_builder.run.client import HttpClient
+from triton_repo_builder.run.client import HttpClient, RequestFailed
 from triton_repo_builder.run.options import ServeOptions
 from triton_repo_builder.run.serve.engine import Failure, Progress
 from triton_repo_builder.run.serve.loading import (
     failure_causes,
     load_models,
+    release_fit,
     select,
 )
 from triton_repo_builder.run.serve.loading.select import Targets
@@ -106,8 +107,9 @@ def as_written(repo: Repository, options: ServeOptions) -> ServeOptions:
     return replace(options, extra=(*options.extra, AS_THEY_STAND))
 
 
-def with_response_cache(repo: Repository, chosen: Targets, options: ServeOptions) -> ServeOptions:
-    """Add a response cache if a loaded model uses it: the server has none by default."""
+def with_model_needs(repo: Repository, chosen: Targets, options: ServeOptions) -> ServeOptions:
+    """Add what loaded models use and a server has not by default: a response cache, latency histograms."""
+    options = release_fit.with_histograms(repo, chosen, options)
     cached = [model for model in repo.models if model.name in chosen.members and model.config.cached]
     if not cached or any(option.startswith(CACHES) for option in options.extra):
         return options
@@ -196,6 +198,9 @@ def _load(
     server: ManagedServer, repo: Repository, chosen: Targets, options: ServeOptions, tell: Progress
 ) -> None:
     """Load everything; raises one error that names every model that failed."""
+    with suppress(OSError, RequestFailed):  # loading tells what is wrong with the server
+        for warning in release_fit.warnings(repo, chosen, HttpClient(server.urls.http, 10).version()):
+            tell(warning)
     loaded = load_models.load(
         server.urls.http,
         chosen.load,

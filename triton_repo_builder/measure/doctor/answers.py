@@ -1,0 +1,117 @@
+"""Why do answers differ? Rows that change each other, numbers of 16 bits, inputs declared twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from triton_repo_builder.base.errors import TrbError
+from triton_repo_builder.measure.doctor import repairs
+from triton_repo_builder.measure.doctor.cause import Cause
+from triton_repo_builder.measure.doctor.facts import Facts, ModelFacts
+from triton_repo_builder.measure.doctor.first_request import ACCELERATORS
+from triton_repo_builder.repository import provenance
+
+QUESTION = "answers"
+CHECKED = frozenset({"tensor-duplicate", "ragged-alone", "manifest-changed", "manifest-content"})
+"""Findings of ``trb check`` that answer this question."""
+HALVES = ("FP16", "BF16", "INT8")
+
+
+def causes(facts: Facts) -> Iterator[Cause]:
+    """Causes in the models that have no error."""
+    found: set[str] = set()
+    for model in facts.models:
+        if model.name in facts.broken or model.ensemble:
+            continue
+        for cause in (*_mixing(model), *_precision(model)):
+            found.add(model.name)
+            yield cause
+    for name, output, worst in facts.beside:
+        if name not in found:
+            seen = facts.model(name)
+            yield Cause(
+                questions=(QUESTION,),
+                code="answers-neighbour",
+                model=name,
+                where=seen.at() if seen else name,
+                message=f"the same row has another {output} beside a second row than alone",
+                evidence=(f"difference {worst:.3g} of the largest number",),
+                remedy="let padding and neighbours be masked in the graph, or set max_batch_size: 1",
+            )
+
+
+def unknown(facts: Facts) -> Iterator[str]:
+    """What the facts do not tell."""
+    yield "whether preprocessing equals the original's: 'trb smoke' compares with recorded answers"
+
+
+def _mixing(model: ModelFacts) -> Iterator[Cause]:
+    """A graph whose rows change each other, found by running it."""
+    context = model.context
+    if context is None or context.backend != "onnxruntime" or model.rows < 2:
+        return
+    ragged = any(tensor.allow_ragged_batch for tensor in model.config.inputs)
+    if ragged or model.config.has("batch_input") or provenance.written(model.config):
+        return  # rows of any length are not tried; a build has proven its own
+    file = repairs.onnx_file(context)
+    if file is None:
+        return
+    from triton_repo_builder.model.graph import mend
+
+    try:
+        found = mend.mixing(file)
+    except TrbError:
+        return
+    if found is None:
+        return
+    name, worst = found
+    rows = (
+        "has another number of rows"
+        if worst == float("inf")
+        else f"moves by {worst:.2g} of its largest number"
+    )
+    yield Cause(
+        questions=(QUESTION, "batching"),
+        code="answers-rows-mix",
+        model=model.name,
+        where=str(file),
+        message=f"rows of a batch change each other: output '{name}' {rows} if a second row is beside the "
+        "first",
+        evidence=("the file in ONNX Runtime, two unlike rows together and alone",),
+        remedy="set max_batch_size: 1 without dynamic_batching, or export a graph whose first axis is the "
+        "batch",
+        repairs=(
+            repairs.config(
+                model.name,
+                "max_batch_size: 1, without dynamic_batching",
+                repairs.put("max_batch_size", "max_batch_size: 1"),
+                repairs.without("dynamic_batching"),
+            ),
+        ),
+    )
+
+
+def _precision(model: ModelFacts) -> Iterator[Cause]:
+    value: Any = model.config.raw
+    for field in ACCELERATORS:
+        value = value.get(field) or {}
+    for item in value or []:
+        mode = str((item.get("parameters") or {}).get("precision_mode", ""))
+        if item.get("name") == "tensorrt" and mode in HALVES:
+            yield Cause(
+                questions=(QUESTION,),
+                code="answers-precision",
+                model=model.name,
+                where=model.at(*ACCELERATORS),
+                message=f"TensorRT computes in {mode}, and picks other kernels for other batch sizes",
+                remedy="write precision_mode FP32, compare (trb smoke), and keep the faster mode only if "
+                "answers hold",
+                repairs=(
+                    repairs.config(
+                        model.name,
+                        f"precision_mode {mode} to FP32",
+                        repairs.parameter(ACCELERATORS, "precision_mode", "FP32"),
+                    ),
+                ),
+            )
