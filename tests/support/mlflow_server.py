@@ -29,7 +29,8 @@ with mlflow.start_run(tags={"team": "search", "note": "two\\nlines"}) as run:
     data = mlflow.data.from_numpy(example, name="reviews")
     mlflow.log_input(data, context="training")
     logged = mlflow.onnx.log_model(
-        model, name="classifier", registered_model_name="sentiment", input_example=example, pip_requirements=[],
+        model, name="classifier", registered_model_name="sentiment", input_example=example,
+        pip_requirements=[],
         signature=infer_signature(example, np.zeros((len(example), 2), dtype=np.float32)),
     )
 client = mlflow.MlflowClient()
@@ -39,7 +40,8 @@ class Own(mlflow.pyfunc.PythonModel):
     def predict(self, context, model_input: list[str]) -> list[str]:
         raise SystemExit("the code of a model was run")
 with mlflow.start_run() as other:
-    mlflow.pyfunc.log_model(name="python", python_model=Own(), registered_model_name="python", pip_requirements=[])
+    name = "python"
+    mlflow.pyfunc.log_model(name=name, python_model=Own(), registered_model_name=name, pip_requirements=[])
 print(json.dumps({"run": run.info.run_id, "experiment": run.info.experiment_id, "digest": data.digest}))
 """
 

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from triton_repo_builder.base import files, transfer
@@ -127,9 +128,7 @@ def _take(folder: Path, listed: dict[str, str], step: Advance) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         web = url.startswith("http") and f"/{mlflow.ARTIFACTS}/" in url
         headers = mlflow.headers() if web else {}
-        external_weights.download(
-            url, target, lambda done, total, name=name: step(name, done, total), headers
-        )
+        external_weights.download(url, target, partial(step, name), headers)
 
 
 @contextmanager
