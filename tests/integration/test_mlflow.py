@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from itertools import takewhile
 from pathlib import Path
 from threading import Thread
 
@@ -38,6 +40,14 @@ def server(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Iterator[Ml
         yield running
 
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "mlflow.md"
+
+
+def masked(text: str) -> str:
+    """Without ports, runs and digests."""
+    return re.sub(r":\d{4,5}/|[0-9a-f]{32}|@[0-9a-f]{8}", "#", text)
+
+
 def trb(cwd: Path, *arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
     argv = [*ARGV, *map(str, arguments)]
     asked = {**os.environ, "XDG_CACHE_HOME": str(cwd / "cache"), **environment}
@@ -63,7 +73,17 @@ def test_a_version_becomes_an_endpoint_that_leads_to_its_run(
     labels = origin["labels"]
     assert labels["mlflow.model"] == "sentiment/1" and labels["team"] == "search"
     assert labels["note"] == "two lines" and labels["stage"] == "gold"
-    assert page in trb(tmp_path, "provenance").stdout
+    said = done.stdout + done.stderr + trb(tmp_path, "provenance").stdout
+    assert page in said
+    shown = [line[4:] for line in PAGE.read_text().partition("    $ trb build")[2].splitlines()[1:]]
+    shown = list(takewhile(str.strip, shown))
+    assert len(shown) > 12
+    missing = [
+        line
+        for line in shown
+        if line != "…" and not line.startswith("$") and masked(line) not in masked(said)
+    ]
+    assert not missing, said
     cases = json.loads((tmp_path / "model_repository" / "sentiment" / "smoke.json").read_text())["cases"]
     (expected,) = onnxruntime.InferenceSession(model).run(None, {"X": EXAMPLE})
     for row in range(2):

@@ -66,8 +66,8 @@ def record(model: original.OriginalModel, source: Source, endpoint: str, *, batc
                 _as_served(case, batching=batching and not obstacle) for case in (*examples, *recorded)
             ),
         )
-        made = Recording(cases=file, batchable=batching and not obstacle, obstacle=obstacle)
-        return made.noted(said)
+        recording = Recording(cases=file, batchable=batching and not obstacle, obstacle=obstacle)
+        return recording.noted(said)
     for count in constants.rows(source.skeleton):
         _refuse_if_baked(model, source, count)
     why = f"the model refuses generated inputs ({failure})"
@@ -84,7 +84,7 @@ def _examples(model: original.OriginalModel, source: Source) -> tuple[tuple[Case
     if not arrays:
         return (), ""
     rows = min((len(array) for array in arrays.values() if array.ndim), default=1)
-    made = []
+    examples = []
     for row in range(min(rows, EXAMPLES)):
         feeds = {
             spec.name: cases.record(spec.name, spec.dtype.wire, _row(arrays[spec.name], row, rows))
@@ -93,10 +93,12 @@ def _examples(model: original.OriginalModel, source: Source) -> tuple[tuple[Case
         if any(tensor.indices is not None for tensor in feeds.values()):
             return (), "its input example is too large for a golden case"
         try:
-            made.append(_tensor_case(source, f"input_example_{row + 1}", feeds, _run(model, source, feeds)))
+            examples.append(
+                _tensor_case(source, f"input_example_{row + 1}", feeds, _run(model, source, feeds))
+            )
         except isolated.Failed as error:
             return (), f"the model refuses its own input example: {original.first_line(error)}"
-    return tuple(made), f"{len(made)} golden cases are rows of its input example"
+    return tuple(examples), f"{len(examples)} golden cases are rows of its input example"
 
 
 def _row(array: npt.NDArray[Any], row: int, rows: int) -> npt.NDArray[Any]:

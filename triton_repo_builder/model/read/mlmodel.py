@@ -28,7 +28,7 @@ LARGEST_EXAMPLE = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class MlModel:
-    """What ``MLmodel`` says."""
+    """The content of ``MLmodel``."""
 
     file: str = ""
     """The ONNX file, by its name in the folder."""
@@ -77,22 +77,24 @@ def read(folder: Path) -> MlModel:
 
 
 def _shown(tensors: Any) -> str:
-    return ", ".join(
-        f"{each.get('name', 'tensor')}:{(each.get('tensor-spec') or {}).get('dtype', each.get('type'))}"
-        f"{(each.get('tensor-spec') or {}).get('shape', '')}"
-        for each in tensors
-    )
+    return ", ".join(map(_one, tensors))
+
+
+def _one(entry: Mapping[str, Any]) -> str:
+    spec = entry.get("tensor-spec") or {}
+    name = f"{entry['name']}:" if entry.get("name") else ""
+    return f"{name}{spec.get('dtype', entry.get('type'))}{spec.get('shape', '')}"
 
 
 def refuse_without_onnx(folder: Path, where: str) -> None:
     """Raise ``TrbError`` for a model that was logged in other flavours only."""
-    found = read(folder)
-    if found.file:
+    description = read(folder)
+    if description.file:
         return
     remedy = "log it with mlflow.onnx.log_model, and build that version"
-    if "transformers" in found.flavours:
+    if "transformers" in description.flavours:
         remedy = f"{remedy}; or download it, and trb convert its folder model/"
-    listed = ", ".join(found.flavours)
+    listed = ", ".join(description.flavours)
     raise TrbError(
         Code.NOT_FOUND,
         f"it has no ONNX flavour, only {listed}, whose code trb never runs",
@@ -139,23 +141,23 @@ def example(folder: Path, inputs: tuple[TensorSpec, ...]) -> dict[str, npt.NDArr
 
 
 def _arrays(document: Any, inputs: tuple[TensorSpec, ...]) -> dict[str, npt.NDArray[Any]]:
-    given = document
+    values = document
     if isinstance(document, dict):
-        given = document.get("inputs", document.get("instances", document))
-    if not isinstance(given, dict):
-        given = {inputs[0].name: given} if len(inputs) == 1 else {}
-    made = {}
+        values = document.get("inputs", document.get("instances", document))
+    if not isinstance(values, dict):
+        values = {inputs[0].name: values} if len(inputs) == 1 else {}
+    arrays = {}
     for spec in inputs:
-        if spec.name not in given:
+        if spec.name not in values:
             return {}
         try:
-            array = np.asarray(given[spec.name], dtype=spec.dtype.numpy)
+            array = np.asarray(values[spec.name], dtype=spec.dtype.numpy)
         except (ValueError, TypeError, OverflowError):
             return {}
         if not _fits(array, spec):
             return {}
-        made[spec.name] = array
-    return made
+        arrays[spec.name] = array
+    return arrays
 
 
 def _fits(array: npt.NDArray[Any], spec: TensorSpec) -> bool:

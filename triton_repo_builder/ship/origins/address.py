@@ -60,15 +60,15 @@ def of(model: Path) -> Address | None:
         return None
     scheme, rest = match.groups()
     if scheme == "models":
-        found = _MODEL.fullmatch(rest)
-        if found is None:
+        parts = _MODEL.fullmatch(rest)
+        if parts is None:
             raise _bad(model, "models:/NAME/VERSION, models:/NAME@ALIAS or models:/NAME/STAGE")
-        return Registered(**{key: value or "" for key, value in found.groupdict().items()})
+        return Registered(**{key: value or "" for key, value in parts.groupdict().items()})
     if scheme == "runs":
-        found = _RUN.fullmatch(rest)
-        if found is None:
+        parts = _RUN.fullmatch(rest)
+        if parts is None:
             raise _bad(model, "runs:/RUN_ID/PATH, with the 32 letters of the run")
-        return OfRun(run=found["run"], path=found["path"].rstrip("/"))
+        return OfRun(run=parts["run"], path=parts["path"].rstrip("/"))
     return Plain(url=text(model))
 
 

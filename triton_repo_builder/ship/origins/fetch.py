@@ -34,63 +34,63 @@ def fetched(
     options: BuildOptions, address: Address, step: Advance = lambda name, done, total: None
 ) -> tuple[BuildOptions, tuple[str, ...]]:
     """Options whose model is in the cache, with its origin, and notes. Raises ``TrbError``."""
-    asked = text(options.model)
+    location = text(options.model)
     if isinstance(address, Plain):
-        folder = _plain(address.url, asked, step)
+        folder = _plain(address.url, location, step)
         stem = PurePosixPath(address.url).stem
         name = source.clean_name(stem if address.url.endswith(ONNX) else PurePosixPath(address.url).name)
         return replace(options, model=folder, name=options.name or name), ()
-    return _of_mlflow(options, address, asked, step)
+    return _of_mlflow(options, address, location, step)
 
 
 def _of_mlflow(
-    options: BuildOptions, address: Registered | OfRun, asked: str, step: Advance
+    options: BuildOptions, address: Registered | OfRun, location: str, step: Advance
 ) -> tuple[BuildOptions, tuple[str, ...]]:
-    server = mlflow.server(asked, registry=isinstance(address, Registered))
-    found = server.find(address)
-    listed = dict(_listed(server, found.artifacts, asked))
+    server = mlflow.server(location, registry=isinstance(address, Registered))
+    record = server.find(address)
+    listed = dict(_listed(server, record.artifacts, location))
     if mlmodel.FILE not in listed:
         message = f"no {mlmodel.FILE} there, so it is no model of MLflow"
-        raise TrbError(Code.NOT_FOUND, message, where=asked, remedy="name the folder that log_model wrote")
-    with _kept(asked) as made:
-        _take(made, {mlmodel.FILE: listed[mlmodel.FILE]}, step)
-        mlmodel.refuse_without_onnx(made, asked)
-        _take(made, {name: url for name, url in listed.items() if name != mlmodel.FILE}, step)
-        folder = _settled(made)
+        raise TrbError(Code.NOT_FOUND, message, where=location, remedy="name the folder that log_model wrote")
+    with _kept(location) as staged:
+        _take(staged, {mlmodel.FILE: listed[mlmodel.FILE]}, step)
+        mlmodel.refuse_without_onnx(staged, location)
+        _take(staged, {name: url for name, url in listed.items() if name != mlmodel.FILE}, step)
+        folder = _settled(staged)
     model = mlmodel.read(folder)
-    facts = {**found.labels, **({"mlflow.signature": model.shown} if model.shown else {})}
+    facts = {**record.labels, **({"mlflow.signature": model.shown} if model.shown else {})}
     built = replace(
         options,
         model=folder,
         file=options.file or model.file,
-        name=options.name or source.clean_name(found.name),
-        source_run=options.source_run or found.run or None,
-        dataset_id=options.dataset_id or found.data or None,
+        name=options.name or source.clean_name(record.name),
+        source_run=options.source_run or record.run or None,
+        dataset_id=options.dataset_id or record.data or None,
         label=tuple(sorted({**_labels(facts), **dict(options.label)}.items())),
     )
-    run = f", trained by {found.run}" if found.run else ""
-    return built, (f"{asked} is {facts.get('mlflow.model', found.artifacts)}{run}",)
+    run = f", trained by {record.run}" if record.run else ""
+    return built, (f"{location} is {facts.get('mlflow.model', record.artifacts)}{run}",)
 
 
-def _listed(server: mlflow.Server, folder: str, asked: str) -> Files:
+def _listed(server: mlflow.Server, folder: str, location: str) -> Files:
     scheme = folder.partition(":")[0]
     if scheme == ARTIFACTS:
         return server.files(folder)
     if scheme in filesystem.SCHEMES:
-        return _in_bucket(folder, asked)
+        return _in_bucket(folder, location)
     place = Path(folder.removeprefix("file://"))
     if place.is_dir():
         return [(str(file.relative_to(place)), file.as_uri()) for file in place.rglob("*") if file.is_file()]
     raise TrbError(
         Code.NOT_FOUND,
         f"its files are at {folder}, which trb does not reach",
-        where=asked,
+        where=location,
         remedy="start the server with --serve-artifacts (its default), or keep artifacts in a bucket",
     )
 
 
-def _in_bucket(folder: str, asked: str) -> Files:
-    system, path = filesystem.connect(folder, asked)
+def _in_bucket(folder: str, location: str) -> Files:
+    system, path = filesystem.connect(folder, location)
     try:
         names = sorted(str(name) for name in system.find(path))
     except Exception as error:
@@ -103,21 +103,21 @@ def _in_bucket(folder: str, asked: str) -> Files:
         yield inner, f"{folder.rstrip('/')}/{inner}"
 
 
-def _plain(url: str, asked: str, step: Advance) -> Path:
+def _plain(url: str, location: str, step: Advance) -> Path:
     """The folder in the cache of a file, with its external data, or of a folder in a bucket."""
-    with _kept(asked) as made:
+    with _kept(location) as staged:
         if url.endswith(ONNX):
             name = PurePosixPath(url).name
-            _take(made, {name: url}, step)
-            places = [place for place in onnx_external.locations(made / name) if "/" not in place]
-            _take(made, {place: f"{url.removesuffix(name)}{place}" for place in places}, step)
+            _take(staged, {name: url}, step)
+            places = [place for place in onnx_external.locations(staged / name) if "/" not in place]
+            _take(staged, {place: f"{url.removesuffix(name)}{place}" for place in places}, step)
         elif url.partition(":")[0] in filesystem.SCHEMES:
-            _take(made, dict(_in_bucket(url, asked)), step)
+            _take(staged, dict(_in_bucket(url, location)), step)
         else:
             raise TrbError(
-                Code.USAGE, f"names no {ONNX} file", where=asked, remedy=f"name one: https://…/model{ONNX}"
+                Code.USAGE, f"names no {ONNX} file", where=location, remedy=f"name one: https://…/model{ONNX}"
             )
-        return _settled(made)
+        return _settled(staged)
 
 
 def _take(folder: Path, listed: dict[str, str], step: Advance) -> None:
@@ -132,27 +132,29 @@ def _take(folder: Path, listed: dict[str, str], step: Advance) -> None:
 
 
 @contextmanager
-def _kept(asked: str) -> Iterator[Path]:
+def _kept(location: str) -> Iterator[Path]:
     """A folder in the cache, which is gone afterwards unless it was settled. Raises ``TrbError``."""
     home = transfer.cache_folder() / "models"
     try:
         home.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".trb-", dir=home) as scratch:
-            made = Path(scratch) / "model"
-            made.mkdir()
-            yield made
+            staged = Path(scratch) / "model"
+            staged.mkdir()
+            yield staged
     except OSError as error:
-        raise files.explain(error, home, how="with XDG_CACHE_HOME", kept=f"{asked} was not fetched") from None
+        raise files.explain(
+            error, home, how="with XDG_CACHE_HOME", kept=f"{location} was not fetched"
+        ) from None
 
 
-def _settled(made: Path) -> Path:
+def _settled(staged: Path) -> Path:
     """The folder under the digest of its content: what was fetched before is there already."""
-    listed = sorted(file for file in made.rglob("*") if file.is_file())
-    told = [f"{file.relative_to(made)} {files.hash_file(file)}" for file in listed]
-    folder = made.parents[1] / hashlib.sha256("\n".join(told).encode()).hexdigest()[:32]
+    listed = sorted(file for file in staged.rglob("*") if file.is_file())
+    lines = [f"{file.relative_to(staged)} {files.hash_file(file)}" for file in listed]
+    folder = staged.parents[1] / hashlib.sha256("\n".join(lines).encode()).hexdigest()[:32]
     if not folder.exists():
-        files.sync_all(made)
-        made.rename(folder)
+        files.sync_all(staged)
+        staged.rename(folder)
     return folder
 
 

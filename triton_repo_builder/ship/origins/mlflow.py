@@ -50,7 +50,7 @@ class Server:
     """An MLflow server."""
 
     url: str
-    asked: str
+    location: str
     """The address that the user gave, for messages."""
 
     def find(self, address: Registered | OfRun) -> Found:
@@ -59,15 +59,15 @@ class Server:
             return self._of_run(address)
         version = self._version(address)
         number, run = str(version["version"]), str(version.get("run_id") or "")
-        asked = {"name": address.name, "version": number}
-        uri = self.get("model-versions/get-download-uri", **asked)["artifact_uri"]
-        found = self._run(run) if run else Found(artifacts="")
-        labels = {**found.labels, **_tags(version.get("tags"))}
+        query = {"name": address.name, "version": number}
+        uri = self.get("model-versions/get-download-uri", **query)["artifact_uri"]
+        record = self._run(run) if run else Found(artifacts="")
+        labels = {**record.labels, **_tags(version.get("tags"))}
         labels["mlflow.model"] = f"{address.name}/{number}"
         return Found(
             artifacts=self._model_folder(str(uri)),
-            run=found.run,
-            data=found.data,
+            run=record.run,
+            data=record.data,
             labels=labels,
             name=address.name,
         )
@@ -93,16 +93,16 @@ class Server:
 
     def _of_run(self, address: OfRun) -> Found:
         run = self.get("runs/get", run_id=address.run)["run"]
-        found = self._run(address.run)
+        record = self._run(address.run)
         for output in run.get("outputs", {}).get("model_outputs", ()):  # MLflow 3 keeps models beside runs
             info = self.get(f"logged-models/{output['model_id']}")["model"]["info"]
             if info.get("name") == address.path:
-                return Found(**{**vars(found), "artifacts": info["artifact_uri"], "name": address.path})
+                return Found(**{**vars(record), "artifacts": info["artifact_uri"], "name": address.path})
         uri = f"{run['info']['artifact_uri']}/{address.path}"
-        return Found(**{**vars(found), "artifacts": uri, "name": address.path.rpartition("/")[2]})
+        return Found(**{**vars(record), "artifacts": uri, "name": address.path.rpartition("/")[2]})
 
     def _run(self, run: str) -> Found:
-        """What a run says of the models that it made."""
+        """The facts of a run, for the models that it logged."""
         answer = self.get("runs/get", run_id=run)["run"]
         experiment = answer["info"]["experiment_id"]
         inputs = answer.get("inputs", {}).get("dataset_inputs", ())
@@ -138,7 +138,7 @@ class Server:
                     raise TrbError(
                         Code.STORAGE_FAILED,
                         f"more than {MOST:,} files",
-                        where=self.asked,
+                        where=self.location,
                         remedy="is it a model?",
                     )
                 if entry.get("is_dir"):
@@ -160,7 +160,7 @@ class Server:
             raise TrbError(
                 Code.STORAGE_UNREACHABLE,
                 f"the MLflow server {shown(self.url)} cannot be reached: {reason}",
-                where=self.asked,
+                where=self.location,
                 remedy="check MLFLOW_TRACKING_URI and the network",
             ) from None
         except files.DAMAGED:
@@ -179,7 +179,7 @@ class Server:
         if error.code in (401, 403):
             remedy = "set MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
             return TrbError(
-                Code.ACCESS_DENIED, f"the MLflow server refuses: {said}", where=self.asked, remedy=remedy
+                Code.ACCESS_DENIED, f"the MLflow server refuses: {said}", where=self.location, remedy=remedy
             )
         if error.code == 404 or (error.code == 400 and "not found" in said):  # of an alias
             return self._missing(said)
@@ -188,29 +188,29 @@ class Server:
     def _missing(self, said: str) -> TrbError:
         remedy = f"check the name; the server is {shown(self.url)}"
         return TrbError(
-            Code.NOT_FOUND, f"the MLflow server has no such model: {said}", where=self.asked, remedy=remedy
+            Code.NOT_FOUND, f"the MLflow server has no such model: {said}", where=self.location, remedy=remedy
         )
 
     def _failed(self, said: str) -> TrbError:
         message = f"the MLflow server {shown(self.url)} {said}"
-        return TrbError(Code.STORAGE_FAILED, message, where=self.asked, remedy="check MLFLOW_TRACKING_URI")
+        return TrbError(Code.STORAGE_FAILED, message, where=self.location, remedy="check MLFLOW_TRACKING_URI")
 
 
-def server(asked: str, *, registry: bool) -> Server:
+def server(location: str, *, registry: bool) -> Server:
     """The server that MLflow's variables name. Raises ``TrbError`` USAGE."""
     names = ("MLFLOW_REGISTRY_URI", "MLFLOW_TRACKING_URI") if registry else ("MLFLOW_TRACKING_URI",)
     url = next((value for name in names if (value := os.environ.get(name))), "")
     if urlsplit(url).scheme not in ("http", "https"):
         stated = f"{names[-1]} is {url!r}, no address of a server" if url else f"{names[-1]} is not set"
-        raise TrbError(Code.USAGE, stated, where=asked, remedy=SET)
-    return Server(url=url.rstrip("/"), asked=asked)
+        raise TrbError(Code.USAGE, stated, where=location, remedy=SET)
+    return Server(url=url.rstrip("/"), location=location)
 
 
 def headers() -> dict[str, str]:
-    """What MLflow's variables say of the user."""
+    """Headers with the login that MLflow's variables name."""
     if token := os.environ.get("MLFLOW_TRACKING_TOKEN"):
         return {"Authorization": f"Bearer {token}"}
-    name, password = (os.environ.get(f"MLFLOW_TRACKING_{what}", "") for what in ("USERNAME", "PASSWORD"))
+    name, password = (os.environ.get(f"MLFLOW_TRACKING_{part}", "") for part in ("USERNAME", "PASSWORD"))
     if not name:
         return {}
     return {"Authorization": f"Basic {base64.b64encode(f'{name}:{password}'.encode()).decode()}"}
