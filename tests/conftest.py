@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from tests.support import kserve_storage, kubernetes, oci_registry, prometheus, traefik
+from tests.support import kserve_storage, kubernetes, mlflow_server, oci_registry, prometheus, traefik
 from tests.support import zoo as shared
 from tests.support.triton_faults import (  # noqa: F401 (hooks)
     pytest_configure,
@@ -124,6 +124,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         "lfs": shutil.which("git-lfs"),
         "prometheus": prometheus.binary("prometheus"),
         "kserve": kserve_storage.python(),
+        "mlflow": mlflow_server.python(),
         "kubernetes": kubernetes.installed(),
         "traefik": traefik.installed(),
     }

@@ -33,6 +33,7 @@ LAYERS = (
     ("measure.tune",),
     ("ship.options", "ship.rendered"),
     ("ship.stores",),
+    ("ship.origins",),
     ("ship.vcs",),
     ("ship.deploy", "ship.container_image", "ship.monitoring"),
     ("ship.targets",),

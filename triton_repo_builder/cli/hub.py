@@ -1,4 +1,4 @@
-"""A model that ``--model`` names on a Hub: fetched, with a progress bar, before a command reads it."""
+"""A model that ``--model`` names elsewhere: fetched, with a progress bar, before a command reads it."""
 
 from __future__ import annotations
 
@@ -18,6 +18,12 @@ def fetched(options: BuildOptions) -> tuple[BuildOptions, tuple[str, ...]]:
     """Options whose model is on this disk, the same ones for a path, and notes. Raises ``TrbError``."""
     from triton_repo_builder.model.read import hub_name
 
+    if ":" in str(options.model) and not hub_name.is_scheme(options.model):
+        from triton_repo_builder.ship.origins import address, fetch
+
+        if place := address.of(options.model):
+            with console.progress("bytes") as step:
+                return fetch.fetched(options, place, step)
     name = _name(options.model)
     if name is None:
         note = hub_name.note(options.model)

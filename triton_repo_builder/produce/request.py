@@ -19,7 +19,7 @@ from triton_repo_builder.endpoint.plan.endpoint import PlanRequest, check_graph_
 from triton_repo_builder.endpoint.tasks import raw_outputs, tensor
 from triton_repo_builder.endpoint.tasks.task import Kind, Task
 from triton_repo_builder.model.graph import isolated, reader, shape_inference
-from triton_repo_builder.model.read import conversion, source
+from triton_repo_builder.model.read import conversion, mlmodel, source
 from triton_repo_builder.model.read.options import BuildOptions
 from triton_repo_builder.model.read.signature import refine
 from triton_repo_builder.model.read.source import SourceOverrides
@@ -55,6 +55,7 @@ def requested(
         isolated.start()
     progress("reading the model")
     read = reader.read_source(options.model, SourceOverrides.of(options))
+    mlmodel.refuse_mismatch(read.path.parent, read.signature)
     name = stated_name or source.check_name(source.default_name(read.path))
     converted = conversion.of(read.path)
     if converted:

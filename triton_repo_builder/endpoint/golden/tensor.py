@@ -14,7 +14,8 @@ from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.endpoint.golden import input_sizes, original, tolerance
 from triton_repo_builder.endpoint.golden.input_sizes import AxisSizes
 from triton_repo_builder.endpoint.golden.original import Recording
-from triton_repo_builder.model.graph import constants
+from triton_repo_builder.model.graph import constants, isolated
+from triton_repo_builder.model.read import mlmodel
 from triton_repo_builder.model.read.signature import TensorSpec
 from triton_repo_builder.model.read.source import Source
 from triton_repo_builder.repository import cases
@@ -24,6 +25,8 @@ SEEDS = (1, 1_640_531)
 """Seeds of the cases; UNLIKE: seeds of further rows of a batch. All are far apart. Rows that are almost the
 same (seeds 1 and 2 differ in the seventh digit), or that the model makes so, do not show that they change
 each other."""
+EXAMPLES = 4
+"""Most rows of an input example that become cases."""
 UNLIKE = (3_281_777, 5_198_329, 7_368_787, 9_576_893, 11_902_607)
 
 
@@ -43,8 +46,10 @@ def record(model: original.OriginalModel, source: Source, endpoint: str, *, batc
             failure = failure or original.first_line(error)
             continue
         recorded = tuple(
-            _tensor_case(source, number, feeds, answers[number - 1]) for number, feeds in enumerate(inputs, 1)
+            _tensor_case(source, f"generated_{number}", feeds, answers[number - 1])
+            for number, feeds in enumerate(inputs, 1)
         )
+        examples, said = _examples(model, source)
         obstacle = ""
         if batching:
             # All rows are one batch, which is bounded as a row is.
@@ -56,10 +61,13 @@ def record(model: original.OriginalModel, source: Source, endpoint: str, *, batc
         file = CaseFile(
             endpoint=endpoint,
             recorded_with=model.recorded_with(source),
-            tolerance=model.tolerance(recorded),
-            cases=tuple(_as_served(case, batching=batching and not obstacle) for case in recorded),
+            tolerance=model.tolerance((*recorded, *examples)),
+            cases=tuple(
+                _as_served(case, batching=batching and not obstacle) for case in (*examples, *recorded)
+            ),
         )
-        return Recording(cases=file, batchable=batching and not obstacle, obstacle=obstacle)
+        recording = Recording(cases=file, batchable=batching and not obstacle, obstacle=obstacle)
+        return recording.noted(said)
     for count in constants.rows(source.skeleton):
         _refuse_if_baked(model, source, count)
     why = f"the model refuses generated inputs ({failure})"
@@ -67,6 +75,34 @@ def record(model: original.OriginalModel, source: Source, endpoint: str, *, batc
         why += f", perhaps for the value of --constant {names}"
     note = f"no golden cases: {why}; trb smoke cannot prove its answers"
     return Recording(cases=None, batchable=batching, compared=False, notes=(note,))
+
+
+def _examples(model: original.OriginalModel, source: Source) -> tuple[tuple[Case, ...], str]:
+    """Cases of the rows of MLflow's input example, if there is one, and a note."""
+    folder = source.path.parent
+    arrays = mlmodel.example(folder, source.signature.inputs)
+    if not arrays:
+        return (), ""
+    rows = min((len(array) for array in arrays.values() if array.ndim), default=1)
+    examples = []
+    for row in range(min(rows, EXAMPLES)):
+        feeds = {
+            spec.name: cases.record(spec.name, spec.dtype.wire, _row(arrays[spec.name], row, rows))
+            for spec in source.signature.inputs
+        }
+        if any(tensor.indices is not None for tensor in feeds.values()):
+            return (), "its input example is too large for a golden case"
+        try:
+            examples.append(
+                _tensor_case(source, f"input_example_{row + 1}", feeds, _run(model, source, feeds))
+            )
+        except isolated.Failed as error:
+            return (), f"the model refuses its own input example: {original.first_line(error)}"
+    return tuple(examples), f"{len(examples)} golden cases are rows of its input example"
+
+
+def _row(array: npt.NDArray[Any], row: int, rows: int) -> npt.NDArray[Any]:
+    return array[row : row + 1] if array.ndim and len(array) == rows else array
 
 
 def _refuse_if_baked(model: original.OriginalModel, source: Source, rows: int) -> None:
@@ -116,7 +152,7 @@ def _other_row(
     """A row unlike the cases' rows, with its answer; None if the model refuses it."""
     feeds = generated(source.signature.inputs, size, seed)
     try:
-        return feeds, _tensor_case(source, seed, feeds, _run(model, source, feeds))
+        return feeds, _tensor_case(source, f"generated_{seed}", feeds, _run(model, source, feeds))
     except TrbError:
         raise
     except Exception:
@@ -142,12 +178,12 @@ def feed(tensor: CaseTensor) -> npt.NDArray[Any]:
 
 
 def _tensor_case(
-    source: Source, number: int, feeds: Mapping[str, CaseTensor], answer: Mapping[str, npt.NDArray[Any]]
+    source: Source, name: str, feeds: Mapping[str, CaseTensor], answer: Mapping[str, npt.NDArray[Any]]
 ) -> Case:
     outputs = tuple(
         cases.record(spec.name, spec.dtype.wire, answer[spec.name]) for spec in source.signature.outputs
     )
-    return Case(name=f"generated_{number}", inputs=tuple(feeds.values()), outputs=outputs)
+    return Case(name=name, inputs=tuple(feeds.values()), outputs=outputs)
 
 
 def _as_served(case: Case, *, batching: bool) -> Case:

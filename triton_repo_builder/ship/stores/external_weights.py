@@ -10,7 +10,7 @@ import http.client
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -48,7 +48,10 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
                 where=req.full_url,
                 remedy="name the address where the file really is",
             )
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
+        followed = super().redirect_request(req, fp, code, msg, headers, newurl)
+        if followed is not None and urllib.parse.urlsplit(newurl).netloc != req.host:
+            followed.remove_header("Authorization")  # it is for the server that was asked
+        return followed
 
 
 _WEB = urllib.request.OpenerDirector()
@@ -167,6 +170,29 @@ def fetch(root: Path, manifest: Manifest, tell: Callable[[str], None]) -> tuple[
     return fetched, present
 
 
+def download(
+    url: str,
+    target: Path,
+    tell: Callable[[int, int], None] = lambda done, total: None,
+    headers: Mapping[str, str] | None = None,
+) -> None:
+    """Write a file whose digest nobody states to a new path. Raises ``TrbError`` DOWNLOAD_FAILED.
+
+    ``tell`` receives the bytes that have arrived, and all of them, 0 if unknown. ``headers``: for the web.
+    """
+    with _explained(url, READ), target.open("xb") as sink:
+        done = 0
+        for block in _blocks(url, headers):
+            sink.write(block)
+            done += len(block)
+            tell(done, 0)
+
+
+def document(url: str, headers: Mapping[str, str]) -> bytes:
+    """A small answer of a web server. Raises ``urllib.error.HTTPError``, ``OSError``."""
+    return transfer.document(_blocks(url, headers), url)
+
+
 def pointers(root: Path, manifest: Manifest) -> list[str]:
     """Files that are pointers of git LFS, not what was built."""
     return [name for name, record in sorted(manifest.files.items()) if _is_pointer(root / name, record)]
@@ -187,14 +213,14 @@ def _receive(url: str, target: Path, record: FileRecord) -> str:
     return retries.patiently(once) if _scheme(url) in WEB else once()
 
 
-def _blocks(url: str) -> Iterator[bytes]:
+def _blocks(url: str, headers: Mapping[str, str] | None = None) -> Iterator[bytes]:
     # Not all by fsspec: it comes with trb's [push], and files and web servers need nothing more.
     scheme = _scheme(url)
     if scheme == "file":
         with files.opened(_local(url)) as stream:
             yield from transfer.blocks(stream)
     elif scheme in WEB:
-        with _WEB.open(url, timeout=PATIENCE) as answer:
+        with _WEB.open(urllib.request.Request(url, headers=dict(headers or {})), timeout=PATIENCE) as answer:
             left = int(answer.headers.get("Content-Length") or 0)
             for block in transfer.blocks(answer):
                 left -= len(block)

@@ -1,0 +1,1 @@
+"""Models elsewhere: an MLflow server, a bucket, a web server."""
