@@ -1,4 +1,4 @@
-"""What ``make docs`` refuses, and ``make docs-version``: on a small site with the settings and the hook of this one."""
+"""Refusals of ``make docs``, and ``make docs-version``: on a small site with this one's settings and hook."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-BIN = ROOT / ".venv-docs" / "bin"
 INDEX = (
     "# Small\n\n## A part\n\n[a part](#a-part), [the readme](../README.md), [a folder](../examples/small)\n"
 )
@@ -74,7 +73,7 @@ def test_links_out_of_the_docs_lead_to_copies(checkout: Path) -> None:
     assert (site / "checkout/examples/small/settings.toml").read_text() == "answer = 42\n"
     assert 'href="settings.toml"' in (site / "checkout/examples/small/index.html").read_text()
     assert (site / "llms.txt").read_text().endswith("- [Home](index.md)\n")
-    assert (site / "llms-full.txt").read_text().startswith("# Small\n\n> A site.\n\n## Start") is False
+    assert (site / "llms-full.txt").read_text().startswith("# Small\n\n> A site.\n\n<!-- index.md -->")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Every page of docs/ has one place: in mkdocs.yml, at the end of docs/index.md and in llms.txt, in the same order."""
+"""Every page of docs/ is in mkdocs.yml, at the end of docs/index.md and in llms.txt, once and in one order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[3]
 DOCS = ROOT / "docs"
 GROUPS = ("Tutorial", "How-to", "Reference", "Explanation")
 FOLDERS = {"rules": "Reference", "benchmarks": "Explanation"}
-"""Folders that the navigation takes in as a whole, and their group; the other two lists name at most their README.md."""
+"""Folders that the navigation takes in whole, by group; the other lists name at most their README.md."""
 
 
 def pages(entry: Any) -> Iterator[str]:
