@@ -87,10 +87,12 @@ def _folders(config: MkDocsConfig) -> tuple[Path, Path]:
 
 def _targets(page: Path, root: Path) -> list[Path]:
     """Files and folders of the checkout that a page links to."""
-    found = [Path(os.path.normpath(page.parent / link)) for link, _ in LINK.findall(_prose(page.read_text()))]
-    for target in found:
+    found = []
+    for link, _ in LINK.findall(_prose(page.read_text())):
+        target = Path(os.path.normpath(page.parent / link))
         if root not in target.parents or not target.exists():
-            raise PluginError(f"{page.relative_to(root)} links to {target}, which is not in the checkout")
+            raise PluginError(f"{page.relative_to(root)} links to {link}, which is not in the checkout")
+        found.append(target)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Every page of docs/ is in mkdocs.yml, at the end of docs/index.md and in llms.txt, once and in one order."""
+"""Each page of docs/ is in mkdocs.yml, at the end of docs/index.md and in llms.txt, once and in one order."""
 
 from __future__ import annotations
 
