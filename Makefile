@@ -104,7 +104,7 @@ test-docs: docs
 # The site beside those of other versions, committed to the branch gh-pages, which is not pushed. VERSION=0.2: its name.
 docs-version: $(DOCS)/.ready
 	$(if $(VERSION),,$(error name the version: make docs-version VERSION=0.2))
-	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mike deploy --update-aliases --alias-type redirect $(VERSION) latest
+	@PATH="$(CURDIR)/$(DOCS)/bin:$$PATH" NO_MKDOCS_2_WARNING=1 mike deploy --update-aliases --alias-type redirect $(VERSION) latest
 	@$(DOCS)/bin/mike set-default latest
 
 lint: $(VENV)/.dev
