@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 EXPORT := .venv-export
 CLIENTS := .venv-clients
+DOCS := .venv-docs
 PIP_FLAGS := --quiet --disable-pip-version-check
 export HF_HUB_OFFLINE := 1
 
@@ -97,13 +98,28 @@ gpu: $(VENV)/.dev
 releases: $(VENV)/.dev
 	@$(VENV)/bin/python benchmarks/renew_releases.py $(RELEASES)
 
+# The site of docs/ into site/; a broken link or anchor is an error. It needs no network and loads nothing from elsewhere.
+.PHONY: docs test-docs docs-version
+docs: $(DOCS)/.ready
+	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
+
+# The built site: links, Markdown twins, llms.txt, versions, search in a browser.
+test-docs: docs
+	$(DOCS)/bin/pytest -c tests/site/pytest.ini tests/site
+
+# The site beside those of other versions, committed to the branch gh-pages, which is not pushed. VERSION=0.2: its name.
+docs-version: $(DOCS)/.ready
+	$(if $(VERSION),,$(error name the version: make docs-version VERSION=0.2))
+	@PATH="$(CURDIR)/$(DOCS)/bin:$$PATH" NO_MKDOCS_2_WARNING=1 mike deploy --update-aliases --alias-type redirect $(VERSION) latest
+	@$(DOCS)/bin/mike set-default latest
+
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 
 clean:
-	rm -rf $(VENV) $(EXPORT) $(CLIENTS) .venv-peers .cache .demo dist build
+	rm -rf $(VENV) $(EXPORT) $(CLIENTS) $(DOCS) .venv-peers .cache .demo dist build site
 
 $(VENV)/bin/python:
 	@echo "making $(VENV) (once)"
@@ -141,6 +157,13 @@ $(CLIENTS)/.ready: constraints-clients.txt tests/clients/package.json
 	@$(CLIENTS)/bin/pip install $(PIP_FLAGS) --no-deps -r constraints-clients.txt
 	@cp tests/clients/package.json $(CLIENTS)/
 	@cd $(CLIENTS) && PATH="$$PWD/bin:$$PATH" bin/npm install --silent --no-audit --no-fund --ignore-scripts
+	@touch $@
+
+# Its own environment: MkDocs and its theme, with which trb has nothing to do.
+$(DOCS)/.ready: constraints-docs.txt
+	@echo "making $(DOCS) with MkDocs, for the site of docs/ (once)"
+	@$(PYTHON) -m venv $(DOCS)
+	@$(DOCS)/bin/pip install $(PIP_FLAGS) --no-deps -r constraints-docs.txt
 	@touch $@
 
 # Writes model_repository/ anew from examples/, docs/options.md and docs/deploy.toml.md, and the trees of examples/deploy/; review

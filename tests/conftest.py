@@ -24,7 +24,7 @@ os.environ.pop("COLUMNS", None)
 
 ROOT = Path(__file__).resolve().parents[1]
 MODELS = ROOT / "tests" / "data" / "models"
-collect_ignore = ["clients"]  # their environment is another one: make test-clients
+collect_ignore = ["clients", "site"]  # their environments are others: make test-clients, make test-docs
 EXPORT_PYTHON = ROOT / ".venv-export" / "bin" / "python"
 
 

@@ -18,13 +18,6 @@ def test_every_exit_code_is_documented() -> None:
     assert families == [int(code) for code in Exit]
 
 
-def test_every_document_is_in_the_index_and_in_llms_txt() -> None:
-    documents = {path.name for path in (ROOT / "docs").glob("*.md")} - {"index.md"}
-    index, llms = (ROOT / "docs" / "index.md").read_text(), (ROOT / "llms.txt").read_text()
-    assert documents <= set(re.findall(r"\]\(([a-z.-]+\.md)\)", index))
-    assert documents <= set(re.findall(r"\]\(docs/([a-z.-]+\.md)\)", llms))
-
-
 def test_links_between_documents_lead_somewhere() -> None:
     pages = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "llms.txt")]
     documents = [*pages, *(ROOT / "docs").rglob("*.md")]
