@@ -1,4 +1,4 @@
-"""What mkdocs.yml asks MkDocs to do beside its own work, to build the site of docs/.
+"""The hooks of mkdocs.yml, with which MkDocs builds the site of docs/.
 
 - A link from docs/ to another file of the checkout (README.md, examples/) leads to a copy of it in the site.
 - Each page has its Markdown beside it, and llms.txt and llms-full.txt at the root of the site list these.
@@ -87,13 +87,13 @@ def _folders(config: MkDocsConfig) -> tuple[Path, Path]:
 
 def _targets(page: Path, root: Path) -> list[Path]:
     """Files and folders of the checkout that a page links to."""
-    found = []
+    targets = []
     for link, _ in LINK.findall(_prose(page.read_text())):
         target = Path(os.path.normpath(page.parent / link))
         if root not in target.parents or not target.exists():
             raise PluginError(f"{page.relative_to(root)} links to {link}, which is not in the checkout")
-        found.append(target)
-    return found
+        targets.append(target)
+    return targets
 
 
 def _prose(markdown: str) -> str:
@@ -145,7 +145,8 @@ def _turned(markdown: str, source: Path, uri: str, config: MkDocsConfig) -> str:
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Name the page's Markdown at its end."""
+    r"""Name the page's Markdown at its end. In code of a table ``\|`` is a bar, as on GitHub."""
+    html = re.sub(r"<td.*?</td>", lambda cell: cell[0].replace(r"\|", "|"), html, flags=re.DOTALL)
     name = posixpath.basename(page.file.src_uri)
     return f'{html}<p class="twin"><a href="{name}">This page as Markdown</a></p>'
 

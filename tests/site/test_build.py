@@ -14,6 +14,8 @@ INDEX = (
     "# Small\n\n## A part\n\n[a part](#a-part), [the readme](../README.md), [a folder](../examples/small)\n"
 )
 
+TABLE = "\n| option |\n|---|\n| `a\\|b` |\n"
+
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
@@ -23,7 +25,7 @@ def checkout(tmp_path: Path) -> Path:
         "mkdocs.yml": f"{settings}\nnav:\n  - Home: index.md\n",
         "README.md": "# Read me\n\n[a page](docs/index.md#a-part)\n",
         "llms.txt": "# Small\n\n> A site.\n\n## Start\n\n- [Home](docs/index.md)\n",
-        "docs/index.md": INDEX,
+        "docs/index.md": INDEX + TABLE,
         "examples/small/settings.toml": "answer = 42\n",
     }
     for name, text in files.items():
