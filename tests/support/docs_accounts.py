@@ -151,10 +151,12 @@ def accounted() -> dict[Block, str]:
         for one in listed:
             how = "alike" if kind == "claim" and one.named else kind
             found = dict.fromkeys((block for _, block in matching(one.page, one.blocks)), how) | found
-    everything = [claim.page for claim in entries.claims if "*" in claim.blocks]
+    whole = [(claim.page, "claim") for claim in entries.claims if "*" in claim.blocks]
+    whole += [(synopsis.page, "synopsis") for synopsis in entries.synopses if "*" in synopsis.blocks]
     for block in inventory():
-        if block not in found and any(fnmatch(block.page, page) for page in everything):
-            found[block] = "claim"
+        kind = next((kind for page, kind in whole if fnmatch(block.page, page)), "")
+        if block not in found and kind:
+            found[block] = kind
         elif block not in found and block.kind in SETTINGS:
             found[block] = "settings"
     return found
