@@ -18,9 +18,8 @@ MIB = 1 << 20
 DOCKER = 64 * MIB
 """Bytes of /dev/shm in a container without --shm-size."""
 REGION = MIB
-"""Bytes with which a Python process starts (shm-default-byte-size): 1 MiB since 23.01, 64 MiB before."""
-COPIES = 2
-"""Inputs and outputs of a batch are in the region at the same time."""
+"""Bytes with which a Python process starts (shm-default-byte-size). Old releases took 64 MiB, and their
+message says so."""
 
 
 @dataclass(frozen=True, kw_only=True)
