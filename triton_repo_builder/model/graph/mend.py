@@ -85,7 +85,7 @@ def opened(path: Path) -> bytes | None:
     try:
         original = session.load(skeleton.read(path), signature)
         changed = session.load(skeleton.read(path), signature, instead=model)
-        both = changed.run(None, {name: rows[:2] for name, rows in feeds.items()})
+        joint = changed.run(None, {name: rows[:2] for name, rows in feeds.items()})
         if size > 1:
             alone = [[each[place : place + 1] for each in original.run(None, feeds)] for place in range(2)]
         else:
@@ -95,7 +95,7 @@ def opened(path: Path) -> bytes | None:
             ]
     except (isolated.Failed, TrbError):
         return None
-    return content if difference(alone, both) <= TOLERANCE else None
+    return content if difference(alone, joint) <= TOLERANCE else None
 
 
 def mixing(path: Path) -> tuple[str, float] | None:
@@ -109,7 +109,7 @@ def mixing(path: Path) -> tuple[str, float] | None:
     feeds = inputs(signature, 2)
     try:
         loaded = session.load(skeleton.read(path), signature)
-        both = loaded.run(None, feeds)
+        joint = loaded.run(None, feeds)
         alone = [
             loaded.run(None, {name: rows[place : place + 1] for name, rows in feeds.items()})
             for place in range(2)
@@ -117,7 +117,7 @@ def mixing(path: Path) -> tuple[str, float] | None:
     except isolated.Failed:
         return None
     for index, name in enumerate(loaded.outputs):
-        worst = difference([[each[index]] for each in alone], [both[index]])
+        worst = difference([[each[index]] for each in alone], [joint[index]])
         if worst > TOLERANCE:
             return name, worst
     return None
@@ -137,10 +137,10 @@ def inputs(signature: ModelSignature, rows: int) -> Mapping[str, Any]:
     return feeds
 
 
-def difference(alone: Sequence[Sequence[Any]], both: Sequence[Any]) -> float:
+def difference(alone: Sequence[Sequence[Any]], joint: Sequence[Any]) -> float:
     """Largest difference of the rows, relative to the largest number; infinite for other shapes."""
     worst = 0.0
-    for index, output in enumerate(both):
+    for index, output in enumerate(joint):
         joined = np.concatenate([each[index] for each in alone]) if _stack(alone, index) else None
         if joined is None or joined.shape != output.shape:
             return float("inf")
