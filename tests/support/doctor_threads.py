@@ -52,7 +52,7 @@ class TritonPythonModel:
 
     def load(self):
         import time
-        time.sleep(0.5)
+        time.sleep(1)
         return np.ones(4, np.float32)
 
     def execute(self, requests):

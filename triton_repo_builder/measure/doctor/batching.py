@@ -212,7 +212,7 @@ def _by_statistics(facts: Facts, model: ModelFacts) -> Iterator[Cause]:
             "lone request pays",
             repairs=(repair,),
         )
-    elif total and queue < IDLE * total:
+    elif facts.is_asked(QUESTION) and total and queue < IDLE * total:  # else a light load is no fault
         yield _cause(
             model,
             "batching-no-company",

@@ -17,7 +17,7 @@ CACHE = "/var/cache/tensorrt"
 ACCELERATORS = ("optimization", "execution_accelerators", "gpu_execution_accelerator")
 TIMES = 5.0
 """A first request this many times slower than a later one is worth a cause."""
-LONGER = 100.0
+LONGER = 200.0
 """Milliseconds by which it must be slower, too: connections and caches are warmed in less."""
 
 

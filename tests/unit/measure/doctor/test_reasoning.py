@@ -111,8 +111,10 @@ def test_nothing_is_said_of_code_that_was_not_read() -> None:
 def test_statistics_are_a_cause_if_they_say_so(delay: int, counted: Counters, message: str) -> None:
     wait = f"max_queue_delay_microseconds: {delay}" if delay else ""
     text = f'backend: "onnxruntime"\nmax_batch_size: 8\n{x("4")}{y("4")}dynamic_batching {{ {wait} }}\n'
-    found = causes(facts(snapshot=served({"m": text}, counted)))
+    found = causes(facts(None, "batching", snapshot=served({"m": text}, counted)))
     assert set(found) == ({"batching-no-company"} if message else set())
+    light = causes(facts(snapshot=served({"m": text}, counted)))
+    assert bool(light) is (bool(message) and delay > 0), "a light load alone is no fault"
     if message:
         cause = found["batching-no-company"]
         assert cause.message.startswith(message)
