@@ -77,7 +77,8 @@ def repository(copies: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
 def joined(folders: dict[str, Path], target: Path) -> Path:
     for folder in folders.values():
         for model in folder.iterdir():
-            shutil.copytree(model, target / model.name)
+            if model.is_dir():
+                shutil.copytree(model, target / model.name)
     return target
 
 
@@ -146,6 +147,72 @@ def test_statistics_are_the_evidence(
             assert any(f"execution_count {counted.executions}" in line for line in cause["evidence"]) or any(
                 "ms in its queue" in line for line in cause["evidence"]
             )
+        code, document = doctor(server.urls.http, "--question", "batching")
+        assert code == 1, "the URL alone is enough"
+        assert causes(document) >= {
+            (THREADS[name].code, THREADS[name].model)
+            for name in MERGING
+            if THREADS[name].code == "batching-lengths"
+        }
+
+
+def healthy(root: Path) -> Path:
+    """Four healthy repositories in one."""
+    folders = {name: root / name / "repository" for name in HEALTHY if name != "image"}
+    for name, folder in folders.items():
+        HEALTHY[name](folder)
+    target = joined(folders, root / "models")
+    shutil.copy2(folders["built"] / "manifest.json", target)
+    return target
+
+
+@pytest.mark.server
+def test_no_cause_is_invented_for_a_healthy_server(
+    zoo: Zoo, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """With and without the files."""
+    target = healthy(tmp_path_factory.mktemp("healthy"))
+    with zoo.serving(target) as server:
+        for arguments in ([server.urls.http], [target, server.urls.http]):
+            code, document = doctor(*arguments)
+            assert (code, causes(document)) == (0, set()), arguments
+
+
+@pytest.mark.slow
+@pytest.mark.server
+def test_no_cause_is_invented_by_a_load(zoo: Zoo, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """``--bench`` on a healthy server. Its first requests may be slow, on a busy machine they are."""
+    target = healthy(tmp_path_factory.mktemp("healthy"))
+    with zoo.serving(target) as server:
+        _, document = doctor(server.urls.http, "--bench")
+        assert {code for code, _ in causes(document)} <= {"first-slow"}
+        counted = statistics.read(HttpClient(server.urls.http))
+        assert counted["healthy_plain"].executions >= 20, "--bench sent a load"
+        for arguments in ([server.urls.http, "--bench"], [target, server.urls.http]):
+            code, document = doctor(*arguments)
+            assert (code, causes(document)) == (0, set()), arguments
+
+
+@pytest.mark.slow
+@pytest.mark.server
+def test_a_load_finds_what_the_files_do_not_say(
+    broken: dict[str, Path], zoo: Zoo, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """``--bench`` at a URL alone: rows per execution, and a late load by its time."""
+    names = ("server#5215", "server#7161")
+    target = joined({name: broken[name] for name in names}, tmp_path_factory.mktemp("url") / "models")
+    with zoo.serving(target) as server:
+        code, document = doctor(server.urls.http, "--bench")
+        assert code == 1
+        assert causes(document) >= {("first-slow", "t7161_late"), ("batching-no-rows", "t5215_idle")}
+        evidence = [
+            line
+            for answer in document["answers"]
+            for cause in answer["causes"]
+            if cause["code"] == "batching-no-rows"
+            for line in cause["evidence"]
+        ]
+        assert any("= 1.00 rows per execution" in line for line in evidence)
 
 
 @pytest.mark.server

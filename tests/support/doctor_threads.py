@@ -6,6 +6,7 @@ All models have names of their own, so that one server can load the repaired cop
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +52,7 @@ class TritonPythonModel:
 
     def load(self):
         import time
-        time.sleep(0.5)
+        time.sleep(1)
         return np.ones(4, np.float32)
 
     def execute(self, requests):
@@ -613,3 +614,16 @@ def steps(root: Path) -> None:
 
 
 HEALTHY = {"built": built, "image": image, "plain": plain, "decoupled": decoupled, "ensemble": steps}
+
+
+def lay_page(folder: Path) -> None:
+    """The repositories and the log of docs/doctor.md."""
+    for repository, thread, name in (
+        ("model_repository", "server#8156", "audio"),
+        ("model_repository", "server#5215", "scores"),
+        ("other", "server#4869", "tokenizer"),
+    ):
+        THREADS[thread].lay(folder / repository)
+        (folder / repository / THREADS[thread].model).rename(folder / repository / name)
+    shutil.rmtree(folder / "other" / "t4869_model1")
+    (folder / "server.log").write_text(_region("tokenizer", 2))

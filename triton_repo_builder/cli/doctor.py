@@ -149,7 +149,7 @@ def _facts(folder: Path | None, url: str | None, named: tuple[str, ...], options
         gpus = len(hardware.here().gpus)
     facts = Facts(
         release=releases.get(options.triton_release) if options.triton_release else releases.default(),
-        asked=frozenset(named),
+        questions=frozenset(named),
         repository=read,
         log=_log(options.log),
         gpus=gpus,

@@ -20,15 +20,15 @@ HALVES = ("FP16", "BF16", "INT8")
 
 def causes(facts: Facts) -> Iterator[Cause]:
     """Causes in the models that have no error."""
-    found: set[str] = set()
+    explained: set[str] = set()
     for model in facts.models:
         if model.name in facts.broken or model.ensemble:
             continue
         for cause in (*_mixing(model), *_precision(model)):
-            found.add(model.name)
+            explained.add(model.name)
             yield cause
     for name, output, worst in facts.beside:
-        if name not in found:
+        if name not in explained:
             seen = facts.model(name)
             yield Cause(
                 questions=(QUESTION,),
@@ -42,7 +42,7 @@ def causes(facts: Facts) -> Iterator[Cause]:
 
 
 def unknown(facts: Facts) -> Iterator[str]:
-    """What the facts do not tell."""
+    """Facts that are missing for this question."""
     yield "whether preprocessing equals the original's: 'trb smoke' compares with recorded answers"
 
 
@@ -60,12 +60,12 @@ def _mixing(model: ModelFacts) -> Iterator[Cause]:
     from triton_repo_builder.model.graph import mend
 
     try:
-        found = mend.mixing(file)
+        mixed = mend.mixing(file)
     except TrbError:
         return
-    if found is None:
+    if mixed is None:
         return
-    name, worst = found
+    name, worst = mixed
     rows = (
         "has another number of rows"
         if worst == float("inf")

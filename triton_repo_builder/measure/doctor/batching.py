@@ -23,14 +23,14 @@ def causes(facts: Facts) -> Iterator[Cause]:
     for model in facts.models:
         if model.ensemble or model.name in facts.broken or model.config.has("sequence_batching"):
             continue
-        found = list(_of_model(facts, model))
-        yield from found
-        if not found:
+        causes_of_settings = list(_of_model(facts, model))
+        yield from causes_of_settings
+        if not causes_of_settings:
             yield from _by_statistics(facts, model)
 
 
 def unknown(facts: Facts) -> Iterator[str]:
-    """What the facts do not tell."""
+    """Facts that are missing for this question."""
     if facts.snapshot is None:
         yield "rows per execution: name the server's URL, or measure with --bench"
         return
@@ -175,7 +175,9 @@ def _lengths(model: ModelFacts) -> Iterator[Cause]:
     )
     if model.backend == "python":
         remedy = "write allow_ragged_batch: true on these inputs: execute() then gets requests of any shape"
-        if model.context is not None and not python_code.joins(model.context):
+        if model.context is None:
+            remedy += ", if model.py does not join them to one tensor"
+        elif not python_code.joins(model.context):
             edits = [repairs.flag("input", tensor.name, "allow_ragged_batch: true") for _, tensor in places]
             fixes = (repairs.config(model.name, f"allow_ragged_batch on {names}", *edits),)
         else:
@@ -210,7 +212,7 @@ def _by_statistics(facts: Facts, model: ModelFacts) -> Iterator[Cause]:
             "lone request pays",
             repairs=(repair,),
         )
-    elif total and queue < IDLE * total:
+    elif facts.is_asked(QUESTION) and total and queue < IDLE * total:  # else a light load is no fault
         yield _cause(
             model,
             "batching-no-company",

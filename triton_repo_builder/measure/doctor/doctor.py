@@ -82,7 +82,8 @@ def repair(facts: Facts, target: Path, questions: Collection[str] = tuple(QUESTI
     try:
         copy = staging / "copy"
         shutil.copytree(source.path, copy, symlinks=True)
-        done, left = _rounds(facts, copy, questions)
+        done, facts = _rounds(facts, copy, questions)
+        left = _left(facts, questions)
         if target.exists():
             target.rmdir()
         copy.rename(target)
@@ -90,12 +91,11 @@ def repair(facts: Facts, target: Path, questions: Collection[str] = tuple(QUESTI
         raise files.explain(error, target) from None
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-    return Repaired(path=target, done=done, left=left)
+    return Repaired(path=target, done=done, left=tuple(_moved(cause, copy, target) for cause in left))
 
 
-def _rounds(
-    facts: Facts, copy: Path, questions: Collection[str]
-) -> tuple[tuple[str, ...], tuple[Cause, ...]]:
+def _rounds(facts: Facts, copy: Path, questions: Collection[str]) -> tuple[tuple[str, ...], Facts]:
+    """Apply repairs until none changes anything. Returns the changes, and the facts of the copy."""
     done: list[str] = []
     for _ in range(ROUNDS):
         causes = found(diagnose(facts, questions))
@@ -111,8 +111,28 @@ def _rounds(
         )
         if not changed:
             break
-    # An error that a repair caused would keep the model from loading, whatever was asked.
-    left = found(diagnose(facts, {*questions, ready.QUESTION}))
     if done and (copy / MANIFEST).is_file():
         done.append(f"{MANIFEST}: unchanged; record the edits with trb accept, which later builds keep")
-    return tuple(done), tuple(cause for cause in left if not cause.code.startswith("manifest-"))
+    return tuple(done), facts
+
+
+def _left(facts: Facts, questions: Collection[str]) -> tuple[Cause, ...]:
+    """Causes that the copy still has."""
+    # An error that a repair caused would keep the model from loading, whatever was asked.
+    causes = found(diagnose(facts, {*questions, ready.QUESTION}))
+    return tuple(cause for cause in causes if not cause.code.startswith("manifest-"))
+
+
+def _moved(cause: Cause, copy: Path, target: Path) -> Cause:
+    """The cause with paths below ``target``, where the copy is now."""
+
+    def path(text: str) -> str:
+        return text.replace(str(copy), str(target))
+
+    return replace(
+        cause,
+        where=path(cause.where),
+        message=path(cause.message),
+        remedy=path(cause.remedy),
+        evidence=tuple(map(path, cause.evidence)),
+    )

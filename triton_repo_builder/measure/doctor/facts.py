@@ -84,7 +84,7 @@ class Facts:
     """Everything that was read."""
 
     release: Release
-    asked: frozenset[str] = frozenset()
+    questions: frozenset[str] = frozenset()
     """Questions that were named; empty if none was, and all are answered."""
     repository: Repository | None = None
     snapshot: Snapshot | None = None
@@ -116,7 +116,7 @@ class Facts:
 
     @cached_property
     def findings(self) -> list[Finding]:
-        """What ``trb check`` finds."""
+        """Findings of ``trb check``."""
         if self.repository is None:
             return []
         return check.check(self.repository, self.release, image=self.image)
@@ -160,4 +160,4 @@ class Facts:
 
     def is_asked(self, question: str) -> bool:
         """Whether this question was named: settings that are no fault by themselves then count."""
-        return question in self.asked
+        return question in self.questions

@@ -17,19 +17,21 @@ CACHE = "/var/cache/tensorrt"
 ACCELERATORS = ("optimization", "execution_accelerators", "gpu_execution_accelerator")
 TIMES = 5.0
 """A first request this many times slower than a later one is worth a cause."""
+LONGER = 200.0
+"""Milliseconds by which it must be slower, too: connections and caches are warmed in less."""
 
 
 def causes(facts: Facts) -> Iterator[Cause]:
     """Causes in the models that have no error."""
-    found: list[str] = []
+    explained: list[str] = []
     for model in facts.models:
         if model.name in facts.broken or model.ensemble:
             continue
         for cause in (*_late(model), *_engine(model)):
-            found.append(model.name)
+            explained.append(model.name)
             yield cause
     for name, first, later in facts.slow_starts:
-        if first > TIMES * later and not {name, *_steps(facts, name)} & {*found}:
+        if first > max(TIMES * later, later + LONGER) and not {name, *_steps(facts, name)} & {*explained}:
             seen = facts.model(name)
             yield Cause(
                 questions=(QUESTION,),
@@ -43,7 +45,7 @@ def causes(facts: Facts) -> Iterator[Cause]:
 
 
 def unknown(facts: Facts) -> Iterator[str]:
-    """What the facts do not tell."""
+    """Facts that are missing for this question."""
     if not facts.slow_starts:
         yield (
             "how long a first request takes: Triton does not count it apart; measure with --bench on a "

@@ -27,7 +27,7 @@ def causes(facts: Facts) -> Iterator[Cause]:
 
 
 def unknown(facts: Facts) -> Iterator[str]:
-    """What the facts do not tell."""
+    """Facts that are missing for this question."""
     used = facts.snapshot.page.total("nv_gpu_utilization") if facts.snapshot else None
     if facts.gpus == 0:
         yield "there is no GPU on this machine, so that none can be idle"

@@ -67,12 +67,12 @@ class Explained:
     model: str
     text: str
     bytes: int = 0
-    """Of shared memory, as the message states it."""
+    """Shared memory that the message names, in bytes."""
     line: int = 0
 
     @property
     def remedy(self) -> str:
-        """What to do about it."""
+        """Steps that mend it."""
         return OWN.get(self.code) or CODES[self.code].remedy
 
 
@@ -95,6 +95,6 @@ def model_of(line: str, match: re.Match[str]) -> str:
     """The model that a message is about; empty if it does not say so."""
     named = next((each for each in match.groups() if each and not each.isdigit()), "")
     if not named:
-        found = _MODEL.search(line)
-        named = next((each for each in found.groups() if each), "") if found else ""
+        name = _MODEL.search(line)
+        named = next((each for each in name.groups() if each), "") if name else ""
     return re.sub(r"_\d+_\d+$", "", named)

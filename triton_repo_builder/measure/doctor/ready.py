@@ -27,11 +27,11 @@ CHECKED = {module.QUESTION: module.CHECKED for module in (batching, first_reques
 
 def causes(facts: Facts) -> Iterator[Cause]:
     """Static errors with their repairs, then messages that no error explains, then dead processes."""
-    found: list[tuple[str, str]] = []
+    explained: list[tuple[str, str]] = []
     for finding in facts.findings:
         questions = _questions(finding)
         if questions:
-            found.append((finding.code, finding.model))
+            explained.append((finding.code, finding.model))
             yield Cause(
                 questions=questions,
                 code=finding.code,
@@ -43,9 +43,11 @@ def causes(facts: Facts) -> Iterator[Cause]:
                 repairs=tuple(_repairs(facts, finding)),
             )
     for source, each in _messages(facts):
-        known = any(model in ("", each.model) or not each.model for code, model in found if code == each.code)
-        if not known and each.code not in (SHM_START, SHM_GROWTH):
-            found.append((each.code, each.model))
+        repeated = any(
+            model in ("", each.model) or not each.model for code, model in explained if code == each.code
+        )
+        if not repeated and each.code not in (SHM_START, SHM_GROWTH):
+            explained.append((each.code, each.model))
             yield Cause(
                 questions=_named(each.code) or (QUESTION,),
                 code=each.code,
@@ -54,12 +56,12 @@ def causes(facts: Facts) -> Iterator[Cause]:
                 message=each.text,
                 remedy=each.remedy,
             )
-    yield from _unexplained(facts, found)
-    yield from _processes(facts, found)
+    yield from _unexplained(facts, explained)
+    yield from _processes(facts, explained)
 
 
 def unknown(facts: Facts) -> Iterator[str]:
-    """What the facts do not tell."""
+    """Facts that are missing for this question."""
     if facts.snapshot is None and not facts.log:
         yield "what the server says: name its URL, or its log with --log"
 
@@ -102,9 +104,9 @@ def _said(facts: Facts, finding: Finding) -> Iterator[str]:
             yield f"{source}: {each.text}"
 
 
-def _unexplained(facts: Facts, found: list[tuple[str, str]]) -> Iterator[Cause]:
+def _unexplained(facts: Facts, explained: list[tuple[str, str]]) -> Iterator[Cause]:
     """Reasons of the server in words that are not known here."""
-    models = {model for _, model in found}
+    models = {model for _, model in explained}
     for entry in facts.snapshot.index if facts.snapshot else ():
         if entry.failed and entry.name not in models and not [*messages.explained(entry.reason)]:
             yield Cause(
@@ -117,13 +119,13 @@ def _unexplained(facts: Facts, found: list[tuple[str, str]]) -> Iterator[Cause]:
             )
 
 
-def _processes(facts: Facts, found: list[tuple[str, str]]) -> Iterator[Cause]:
+def _processes(facts: Facts, explained: list[tuple[str, str]]) -> Iterator[Cause]:
     """Python models that are loaded, and whose process is gone or not healthy."""
     snapshot = facts.snapshot
     if snapshot is None:
         return
     for name, config in snapshot.configs.items():
-        if (STUB, name) in found:
+        if (STUB, name) in explained:
             continue
         gone = (
             snapshot.pid is not None
@@ -193,8 +195,8 @@ def _tensors(context: ModelContext) -> Iterator[Repair]:
     if signature is None:
         return
     config = context.config
-    wanted = config.max_batch_size or (repairs.DEFAULT_ROWS if config.dynamic_batching is not None else 0)
-    rows = wanted if signature.batch.possible else 0
+    stated = config.max_batch_size or (repairs.DEFAULT_ROWS if config.dynamic_batching is not None else 0)
+    rows = stated if signature.batch.possible else 0
     edits = repairs.tensors(signature, config, rows)
     yield repairs.config(
         context.name, f"inputs and outputs as the graph has them, max_batch_size: {rows}", *edits

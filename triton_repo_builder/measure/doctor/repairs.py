@@ -175,9 +175,9 @@ def instances(count: int, kind: str = "KIND_CPU") -> str:
 def tensors(signature: ModelSignature, stated: ModelConfig, rows: int) -> tuple[TextEdit, ...]:
     """Inputs and outputs as the graph has them; labels of outputs that keep their name stay."""
     labels = {tensor.name: tensor.label_filename for tensor in stated.outputs if tensor.label_filename}
-    wanted = [tensor.name for tensor in stated.outputs]
-    known = [spec for spec in signature.outputs if spec.name in wanted]
-    outputs = known if known and len(known) == len(wanted) else list(signature.outputs)
+    names = [tensor.name for tensor in stated.outputs]
+    same = [spec for spec in signature.outputs if spec.name in names]
+    outputs = same if same and len(same) == len(names) else list(signature.outputs)
     return (
         put("max_batch_size", f"max_batch_size: {rows}"),
         put("input", _list("input", signature.inputs, {}, rows)),

@@ -18,9 +18,8 @@ MIB = 1 << 20
 DOCKER = 64 * MIB
 """Bytes of /dev/shm in a container without --shm-size."""
 REGION = MIB
-"""Bytes with which a Python process starts (shm-default-byte-size): 1 MiB since 23.01, 64 MiB before."""
-COPIES = 2
-"""Inputs and outputs of a batch are in the region at the same time."""
+"""Bytes with which a Python process starts (shm-default-byte-size). Old releases took 64 MiB, and their
+message says so."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,11 +58,12 @@ def causes(facts: Facts) -> Iterator[Cause]:
         return
     if not needs and not said:
         return
+    model = _largest(said, needs)
     yield Cause(
         questions=(QUESTION, "ready") if any(each.code == SHM_START for each in said) else (QUESTION,),
         code=said[0].code if said else "shared-memory-small",
-        model=_largest(said, needs),
-        where=needs[0].model.at("instance_group") if needs else "log",
+        model=model,
+        where=next((need.model.at("instance_group") for need in needs if need.model.name == model), "log"),
         message=_message(needs, total, room) if needs else "the server ran out of shared memory",
         evidence=tuple(f"log line {each.line}: {each.text}" for each in said) + tuple(_rows(needs)),
         remedy=f"docker run --shm-size={_rounded(max(total, DOCKER))}m (Kubernetes: an emptyDir of medium "
@@ -74,7 +74,7 @@ def causes(facts: Facts) -> Iterator[Cause]:
 
 
 def unknown(facts: Facts) -> Iterator[str]:
-    """What the facts do not tell."""
+    """Facts that are missing for this question."""
     if facts.shared_memory is None:
         yield (
             "the size of the server's /dev/shm: 64 MiB is assumed, Docker's default (df /dev/shm inside "
