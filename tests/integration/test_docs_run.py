@@ -46,7 +46,7 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[
         yield started
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("run", RUNS)
 def test_the_page_shows_what_its_commands_do(run: Run, shell: Callable[[Run], Shell]) -> None:
     terminal = shell(run)

@@ -103,7 +103,7 @@ class Shell:
         for line in self.bash.stdout:
             self.lines.put(line)
 
-    def run(self, command: str, seconds: float = 180) -> tuple[str, int]:
+    def run(self, command: str, seconds: float = 600) -> tuple[str, int]:
         """What a command of a page prints, with the page's addresses, and its exit code."""
         here = self.here(command)
         if _SERVES.match(command):
@@ -132,12 +132,12 @@ class Shell:
             if "--openai" in words and "--openai-port" not in words:
                 more += f" --openai-port {self.gateway}"
             detach = "" if "--detach" in words else " --detach"
-            return self._send(f"{words}{detach}{more}", 180)
+            return self._send(f"{words}{detach}{more}", 600)
         port = re.search(r"--port (\d+)", words)
         more = "" if port else f" --port {self.gateway}"
         where = "" if "--url" in words else f" --url 127.0.0.1:{self.ports[8001]}"
         self._send(f"{words}{more}{where} > gateway.log 2>&1 &", 10)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while not listens(self.gateway):
             if time.monotonic() > deadline:
                 return (self.folder / "gateway.log").read_text(), 1
@@ -158,7 +158,7 @@ class Shell:
     def close(self) -> None:
         """Stop what runs: a detached server, then the shell and its children."""
         try:
-            self._send("trb stop >/dev/null 2>&1", 60)
+            self._send("trb stop >/dev/null 2>&1", 180)
         finally:
             os.killpg(self.bash.pid, signal.SIGTERM)
             self.bash.wait(30)

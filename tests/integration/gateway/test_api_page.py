@@ -27,7 +27,8 @@ def test_the_call_works(gateway: str, tmp_path: Path, call: str) -> None:
         ["bash", "-c", line], capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path
     )
     assert ended.returncode == 0, (line, ended.stdout, ended.stderr)
-    assert difference(ANSWERS[call], ended.stdout) == ""
+    # The page's minilm is all-MiniLM-L6-v2, the one here is small and has other numbers.
+    assert difference(ANSWERS[call], ended.stdout, measured="minilm" in call) == ""
 
 
 def test_the_page_has_calls() -> None:
