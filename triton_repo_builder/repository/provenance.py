@@ -74,7 +74,7 @@ class Facts:
     hub_file: str = ""
     license: str = ""
     conversion: Conversion | None = None
-    """Of PyTorch weights, from manifest.json; a server does not state it."""
+    """The conversion of PyTorch weights, from manifest.json; a server does not state it."""
     versions: tuple[int, ...] = ()
     """Versions that are served."""
     content: str = ""
