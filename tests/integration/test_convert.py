@@ -76,16 +76,15 @@ def test_the_recorded_answers_are_those_of_sentence_transformers(
     np.testing.assert_allclose(answers, np.array(reference["answers"]), atol=1e-4)
 
 
-def test_a_changed_weight_fails_the_smoke_test(converted: Path, zoo: Zoo, tmp_path: Path) -> None:
+def test_a_lost_weight_fails_the_smoke_test(converted: Path, zoo: Zoo, tmp_path: Path) -> None:
     """A conversion that lost something: built from a changed graph, with PyTorch's answers beside it."""
     damaged = tmp_path / "damaged"
     shutil.copytree(converted, damaged)
     graph = onnx.load(damaged / "model.onnx")
     names = [i for i in graph.graph.initializer if i.name.endswith("layer.3.attention.output.dense.bias")]
     assert len(names) == 1
-    names[0].CopyFrom(
-        numpy_helper.from_array(numpy_helper.to_array(names[0]) + np.float32(0.2), names[0].name)
-    )
+    # Zeros, since the layer norm behind it takes away what is added to all of its numbers alike.
+    names[0].CopyFrom(numpy_helper.from_array(numpy_helper.to_array(names[0]) * 0, names[0].name))
     onnx.save(graph, damaged / "model.onnx")
     refused = call("build", "--model", damaged, "--name", "damaged", "-o", tmp_path / "none")
     assert "model.onnx is not as trb convert wrote it" in refused.stderr

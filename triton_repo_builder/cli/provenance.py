@@ -15,6 +15,7 @@ from triton_repo_builder.cli import console, declared
 from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Place, Server
 
 if TYPE_CHECKING:
+    from triton_repo_builder.repository.provenance import Facts
     from triton_repo_builder.ship.vcs.lineage import Link
 
 
@@ -106,6 +107,7 @@ def _print(chain: tuple[Link, ...]) -> None:
             ("data set", facts.dataset_id),
             ("hub model", facts.hub and f"hf://{facts.hub}/{facts.hub_file}"),
             ("licence", facts.license),
+            ("converted", _converted(facts)),
             *((f"label {key}", value) for key, value in facts.labels),
             *(("edited", f"{path}: {edit}") for path, edit in sorted(facts.edits.items())),
             ("built by", facts.trb_version and f"trb {facts.trb_version}"),
@@ -120,6 +122,14 @@ def _print(chain: tuple[Link, ...]) -> None:
             console.echo("  no provenance: not built by trb, or by an older version")
     if not chain:
         console.echo("no endpoint")
+
+
+def _converted(facts: Facts) -> str:
+    """The weights that were converted, and the commit on the Hub that has them."""
+    if not facts.conversion:
+        return ""
+    weights = some([f"{file} sha256 {sha}" for file, sha in facts.conversion.weights.items()], 3)
+    return f"by {facts.conversion.converter} from {weights}" + (f" of {facts.hub}" if facts.hub else "")
 
 
 def _server(link: Link) -> str:

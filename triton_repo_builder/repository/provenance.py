@@ -12,7 +12,7 @@ from typing import Any
 
 from triton_repo_builder.repository.config import ModelConfig
 from triton_repo_builder.repository.edits import Edit
-from triton_repo_builder.repository.manifest import VersionEntry
+from triton_repo_builder.repository.manifest import Conversion, VersionEntry
 
 PREFIX = "trb."
 VERSION = PREFIX + "version"
@@ -73,6 +73,8 @@ class Facts:
     """``ORG/NAME@COMMIT`` of a model on a Hub."""
     hub_file: str = ""
     license: str = ""
+    conversion: Conversion | None = None
+    """The conversion of PyTorch weights, from manifest.json; a server does not state it."""
     versions: tuple[int, ...] = ()
     """Versions that are served."""
     content: str = ""
@@ -97,6 +99,7 @@ class Facts:
             hub=f"{hub.model}@{hub.commit}" if hub else "",
             hub_file=hub.file if hub else "",
             license=hub.license if hub else "",
+            conversion=entry.provenance.conversion,
             versions=(entry.version,),
             content=entry.content,
             edits=entry.edits,
@@ -153,6 +156,7 @@ class Facts:
             "hub": self.hub or None,
             "hub_file": self.hub_file or None,
             "license": self.license or None,
+            "conversion": self.conversion.to_json() if self.conversion else None,
             "labels": dict(self.labels),
             "edits": {path: edit.to_json() for path, edit in sorted(self.edits.items())},
         }

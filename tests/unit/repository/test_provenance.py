@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 import tiny
 
-from triton_repo_builder import repository
+from triton_repo_builder import cli, repository
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.endpoint.render import provenance
@@ -23,7 +23,7 @@ from triton_repo_builder.model.read.options import BuildOptions
 from triton_repo_builder.produce.write import publish, versions
 from triton_repo_builder.repository import pbtxt, sbom
 from triton_repo_builder.repository.config import ModelConfig
-from triton_repo_builder.repository.manifest import HubModel, Origin
+from triton_repo_builder.repository.manifest import Conversion, HubModel, Origin
 from triton_repo_builder.repository.provenance import Facts
 from triton_repo_builder.ship.vcs.trailers import trailers
 
@@ -147,6 +147,23 @@ def test_a_model_of_the_hub_is_recorded(model: Path, output: Path) -> None:
     later = replace(entry, provenance=Origin(hub=replace(HUB, commit="6" * 40)))
     assert not facts.same(Facts.of_entry("bert", later))
     assert ("Hub-Model", f"a/b@{HUB.commit}/onnx/model.onnx") in trailers(repository.read(output).manifest)
+
+
+def test_a_conversion_is_shown_in_one_line(
+    model: Path, output: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("triton_repo_builder.ship.vcs.git.last_commit", lambda folder: "")
+    weights = {"model.safetensors": "7" * 64}
+    conversion = Conversion(converter="optimum", task="fill-mask", tools={"torch": "2.13.0"}, weights=weights)
+    tiny.put(model, output, hub=replace(HUB, file="model.safetensors"), conversion=conversion)
+    jsonschema.validate(manifest(output), schema())
+    with pytest.raises(SystemExit, match=r"^0$"):
+        cli.main(["provenance", str(output)])
+    line = f"  converted        by optimum from model.safetensors sha256 {'7' * 64} of a/b@{HUB.commit}\n"
+    assert line in capsys.readouterr().out
+    with pytest.raises(SystemExit, match=r"^0$"):
+        cli.main(["provenance", str(output), "--json"])
+    assert json.loads(capsys.readouterr().out)[0]["conversion"] == conversion.to_json()
 
 
 def test_what_was_not_given_is_not_written(model: Path, output: Path) -> None:

@@ -82,8 +82,8 @@ class OriginalModel:
     def run(self, outputs: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
         """Run the model. Raises ``isolated.Failed``; ``TrbError`` at a limit."""
         named = {**feeds, **self.beside}
-        if self.answers and (answer := self.answers.of(named, outputs)) is not None:
-            return answer
+        if self.answers and (stored := self.answers.of(named, outputs)) is not None:
+            return stored
         values = self.session.run(outputs, self._own(feeds))
         if self.tape is not None:
             self.tape.append((named, values))

@@ -137,7 +137,7 @@ class _Worker:
         for name in source.files:
             (self._model / name).symlink_to((source.folder / name).resolve())
 
-    def ask(self, action: str, **details: Any) -> dict[str, Any]:
+    def ask(self, action: str, **arguments: Any) -> dict[str, Any]:
         """The report of an action. Raises ``TrbError``."""
         source, report = self._source, self._scratch / f"{action}.report.json"
         request = {
@@ -146,7 +146,7 @@ class _Worker:
             "task": source.task,
             "class": source.stated_class,
             "report": str(report),
-            **details,
+            **arguments,
         }
         place = self._scratch / f"{action}.json"
         files.create(place, json.dumps(request).encode())
@@ -171,8 +171,8 @@ class _Worker:
         arrays = {f"{n}.{name}": array for n, run in enumerate(feeds) for name, array in run.items()}
         _save(inputs, arrays, compressed=False)
         self.ask("answers", feeds=str(inputs), target=str(outputs), outputs=list(names))
-        with np.load(outputs, allow_pickle=False) as arrays:
-            return [[arrays[f"{n}.{place}"] for place in range(len(names))] for n in range(len(feeds))]
+        with np.load(outputs, allow_pickle=False) as stored:
+            return [[stored[f"{n}.{place}"] for place in range(len(names))] for n in range(len(feeds))]
 
     def _refused(self, answer: Mapping[str, str]) -> TrbError:
         remedies = {

@@ -14,6 +14,8 @@ from triton_repo_builder.base import process
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.produce.convert import environment
 
+ROOT = Path(__file__).resolve().parents[4]
+
 
 def silent(text: str) -> None:
     """Progress that nobody sees."""
@@ -112,3 +114,13 @@ def test_a_stated_python_is_checked(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert caught.value.code is Code.NOT_FOUND and "torch" in caught.value.message
     monkeypatch.setattr(process, "run", lambda argv, **settings: "")
     assert environment.python(None, silent, silent) == tmp_path / "python"
+
+
+def test_the_environment_has_what_optimum_needs_at_the_versions_that_the_tests_convert_with() -> None:
+    """optimum-onnx does not require onnxruntime, and cannot export without it."""
+    ours, tested = (
+        dict(line.split("==") for line in file.read_text().splitlines() if "==" in line)
+        for file in (environment.REQUIREMENTS, ROOT / "constraints-export.txt")
+    )
+    assert {"optimum-onnx", "onnx", "onnxruntime", "onnxscript"} <= ours.keys()
+    assert {name: tested.get(name, version) for name, version in ours.items()} == ours
