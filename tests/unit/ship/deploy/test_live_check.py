@@ -35,6 +35,7 @@ def test_what_the_server_says(
 
     monkeypatch.setattr(HttpClient, "send", send)
     monkeypatch.setattr(statistics, "read_or_empty", lambda http: {})
+    monkeypatch.setattr(HttpClient, "version", lambda self: "2.51.0")
     monkeypatch.setattr(HttpClient, "index", lambda self: (entry,))
     monkeypatch.setattr(HttpClient, "config", refuse)
     found = live_check.check(repository.read(tmp_path), "http://127.0.0.1:1")
