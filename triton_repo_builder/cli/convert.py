@@ -18,15 +18,13 @@ if TYPE_CHECKING:
     from triton_repo_builder.model.read.options import BuildOptions
     from triton_repo_builder.produce.convert.convert import Converted
 
-EXPORTED = ("feature-extraction", *(task for _, task in foreign.TASKS), "zero-shot-image-classification")
-
 
 @dataclass(frozen=True, kw_only=True)
 class ConvertOptions:
     """How weights are converted."""
 
     task: str | None = option(
-        None, Choice(EXPORTED), Topic.MODEL, "What the model is for.", default="from config.json"
+        None, Choice(foreign.EXPORTED), Topic.MODEL, "What the model is for.", default="from config.json"
     )
     python: Path | None = option(
         None,
@@ -90,7 +88,7 @@ def run(model: Path, output: Path, options: ConvertOptions) -> Converted:
             hub=origin,
             force=options.force,
             progress=progress,
-            tell=lambda line: console.line(line),
+            tell=console.line,
         )
 
 
@@ -130,7 +128,7 @@ def for_build(options: BuildOptions) -> tuple[BuildOptions, tuple[str, ...]]:
             transfer.cache_folder() / "converted",
             hub=origin,
             progress=progress,
-            tell=lambda line: console.line(line),
+            tell=console.line,
         )
     built = replace(options, model=converted, name=name)
     return built, (*notes, f"converted from PyTorch weights: {converted}")

@@ -76,6 +76,7 @@ def command(model: Path, options: OptimizeOptions, source: ModelOptions, result:
       trb optimize bert.onnx -o bert-fast --steps fuse,int8:per-row
       trb optimize retrained.onnx -o retrained-int8 --recipe bert-int8/recipe.json
     """
+    from triton_repo_builder.base import new_folder
     from triton_repo_builder.base.errors import Code, TrbError
     from triton_repo_builder.cli import hub, release
     from triton_repo_builder.measure.optimize import output as outputs
@@ -88,7 +89,8 @@ def command(model: Path, options: OptimizeOptions, source: ModelOptions, result:
     build, notes = hub.fetched(release.resolved(build))
     for note in notes:
         console.note(note)
-    with outputs.staging(output) as folder, console.progress() as progress:
+    outputs.check(output)
+    with new_folder.staging(output) as folder, console.progress() as progress:
         outcome = run.optimize(build, options, folder, progress)
         if not outcome.failure:
             outputs.write(outcome, output, folder)

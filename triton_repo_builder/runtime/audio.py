@@ -16,8 +16,6 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 HERE = Path(__file__).resolve().parent
-STUCK = 60.0
-"""Seconds of one execution after which the instance reports not ready, so that requests go elsewhere."""
 
 
 class TritonPythonModel:
@@ -26,7 +24,6 @@ class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         """Find libsndfile and read the settings."""
         config = json.loads(args["model_config"])
-        self.since = 0.0
         output = config["output"][0]
         self.output = output["name"]
         self.dtype = pb_utils.triton_string_to_numpy(output["data_type"])
@@ -41,15 +38,13 @@ class TritonPythonModel:
             if "answers_model" in config.get("parameters", {})
             else None
         )
-        self.steps = beside("spans").Steps(args)
+        spans = beside("spans")
+        self.steps, self.busy = spans.Steps(args), spans.Busy()
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answer every request; one with a file that cannot be read fails alone."""
-        self.since = perf_counter()
-        try:
+        with self.busy:
             return self.respond_all(requests)
-        finally:
-            self.since = 0.0
 
     def respond_all(self, requests: list[Any]) -> list[Any]:
         """The responses, in the order of the requests."""
@@ -63,7 +58,7 @@ class TritonPythonModel:
 
     def is_ready(self) -> bool:
         """Answer the server's readiness check, which Triton 26.03 and later ask: false while stuck."""
-        return not self.since or perf_counter() - self.since < STUCK
+        return not self.busy.stuck
 
     def finalize(self) -> None:
         """Deliver the last numbers and spans."""

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from triton_repo_builder.runtime.image_pixels import Pixels
 
 HERE = Path(__file__).resolve().parent
-STUCK = 60.0
-"""Seconds of one execution after which the instance reports not ready, so that requests go elsewhere."""
 
 
 class TritonPythonModel:
@@ -32,7 +30,6 @@ class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         """Find Pillow and read the settings."""
         config = json.loads(args["model_config"])
-        self.since = 0.0
         output = config["output"][0]
         self.output = output["name"]
         self.also = [other["name"] for other in config["output"][1:]]
@@ -47,15 +44,13 @@ class TritonPythonModel:
             if "answers_model" in config.get("parameters", {})
             else None
         )
-        self.steps = beside("spans").Steps(args)
+        spans = beside("spans")
+        self.steps, self.busy = spans.Steps(args), spans.Busy()
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answer every request; one with an image that cannot be read fails alone."""
-        self.since = perf_counter()
-        try:
+        with self.busy:
             return self.respond_all(requests)
-        finally:
-            self.since = 0.0
 
     def respond_all(self, requests: list[Any]) -> list[Any]:
         """The responses, in the order of the requests."""
@@ -69,7 +64,7 @@ class TritonPythonModel:
 
     def is_ready(self) -> bool:
         """Answer the server's readiness check, which Triton 26.03 and later ask: false while stuck."""
-        return not self.since or perf_counter() - self.since < STUCK
+        return not self.busy.stuck
 
     def finalize(self) -> None:
         """Deliver the last numbers and spans."""

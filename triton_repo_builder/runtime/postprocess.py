@@ -17,8 +17,6 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 HERE = Path(__file__).resolve().parent
-STUCK = 60.0
-"""Seconds of one execution after which the instance reports not ready, so that requests go elsewhere."""
 
 
 class TritonPythonModel:
@@ -27,7 +25,6 @@ class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         """Load the task's part and give it the parameters of config.pbtxt."""
         config = json.loads(args["model_config"])
-        self.since = 0.0
         parameters = {key: value["string_value"] for key, value in config.get("parameters", {}).items()}
         batch_axes = 0 if config["max_batch_size"] else 1  # without batching the dims state that axis, too
         self.outputs = [
@@ -43,16 +40,14 @@ class TritonPythonModel:
         self.metrics = beside("metrics").Metrics(args)
         self.metrics.reference()
         self.rows, self.phase = self.metrics.rows(), self.metrics.phase("answer")
-        self.steps = beside("spans").Steps(args)
+        spans = beside("spans")
+        self.steps, self.busy = spans.Steps(args), spans.Busy()
         self.watch = module.watch(self.metrics) if hasattr(module, "watch") else None
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answer every request; one that cannot be answered fails alone."""
-        self.since = perf_counter()
-        try:
+        with self.busy:
             return self.respond_all(requests)
-        finally:
-            self.since = 0.0
 
     def respond_all(self, requests: list[Any]) -> list[Any]:
         """The responses, in the order of the requests."""
@@ -66,7 +61,7 @@ class TritonPythonModel:
 
     def is_ready(self) -> bool:
         """Answer the server's readiness check, which Triton 26.03 and later ask: false while stuck."""
-        return not self.since or perf_counter() - self.since < STUCK
+        return not self.busy.stuck
 
     def finalize(self) -> None:
         """Deliver the last numbers and spans."""

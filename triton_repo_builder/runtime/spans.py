@@ -200,6 +200,28 @@ def connected(scheme: str, host: str, port: int | None) -> Any:
     return http.client.HTTPSConnection(host, port, timeout=TIMEOUT, context=context)
 
 
+class Busy:
+    """Whether an execution has run so long that requests should go elsewhere."""
+
+    LIMIT = 60.0
+    """Seconds."""
+
+    def __init__(self) -> None:
+        self._since = 0.0
+
+    def __enter__(self) -> None:
+        self._since = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self._since = 0.0
+
+    @property
+    def stuck(self) -> bool:
+        """Asked from another thread while an execution runs."""
+        since = self._since
+        return bool(since) and time.perf_counter() - since >= self.LIMIT
+
+
 class Steps:
     """Spans of the steps inside one model: ``begin`` is called once for each execute."""
 

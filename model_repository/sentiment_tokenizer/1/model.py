@@ -47,8 +47,6 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 HERE = Path(__file__).resolve().parent
-STUCK = 60.0
-"""Seconds of one execution after which the instance reports not ready, so that requests go elsewhere."""
 
 TOKENS, TYPES, OFFSETS = "trb_tokens", "trb_types", "trb_spans"
 PAD, CHUNK_SEPARATOR = -1, -2
@@ -150,7 +148,7 @@ class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         """Load the tokenizer and switch off whatever padding and truncation it was saved with."""
         config = json.loads(args["model_config"])
-        self.since, self.broken = 0.0, False
+        self.broken = False
         # The library's threads are per process: with several instances they would only compete.
         alone = sum(group.get("count", 1) for group in config.get("instance_group", [])) <= 1
         self.threads = alone and PARALLELISM not in os.environ
@@ -212,17 +210,15 @@ class TritonPythonModel:
         self.encodings = (
             beside("token_cache").TokenCache(self.encode, most, *self.counts.cache()) if most else self.encode
         )
-        self.steps = beside("spans").Steps(args)
+        spans = beside("spans")
+        self.steps, self.busy = spans.Steps(args), spans.Busy()
         # Only the tokens of such a tokenizer show where a word begins (as transformers decides it).
         self.marks_subwords = bool(getattr(self.tokenizer.model, "continuing_subword_prefix", None))
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answer every request; one that cannot be read fails alone."""
-        self.since = perf_counter()
-        try:
+        with self.busy:
             return self.respond_all(requests)
-        finally:
-            self.since = 0.0
 
     def respond_all(self, requests: list[Any]) -> list[Any]:
         """The responses, in the order of the requests."""
@@ -251,8 +247,7 @@ class TritonPythonModel:
 
         False while stuck, and if a panic of the library left it unable to encode anything.
         """
-        stuck = self.since and perf_counter() - self.since >= STUCK
-        return not (stuck or self.broken)
+        return not (self.busy.stuck or self.broken)
 
     def finalize(self) -> None:
         """Deliver the last numbers and spans."""

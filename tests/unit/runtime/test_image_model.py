@@ -236,7 +236,7 @@ def test_it_needs_nothing_that_the_server_lacks(name: str) -> None:
 
 def test_it_is_not_ready_while_an_execution_is_stuck(model: Any) -> None:
     assert model.is_ready() is True
-    model.since = perf_counter() - 61
+    model.busy._since = perf_counter() - 61
     assert model.is_ready() is False
     model.execute([request(b"no image")])
     assert model.is_ready() is True

@@ -252,7 +252,7 @@ def test_it_is_not_ready_while_an_execution_is_stuck(tmp_path: Path) -> None:
 
     def encodings(texts: list[Any]) -> Any:
         seen.append(made.is_ready())
-        made.since -= 61
+        made.busy._since -= 61
         seen.append(made.is_ready())
         return real(texts)
 

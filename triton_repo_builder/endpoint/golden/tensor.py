@@ -25,9 +25,9 @@ SEEDS = (1, 1_640_531)
 """Seeds of the cases; UNLIKE: seeds of further rows of a batch. All are far apart. Rows that are almost the
 same (seeds 1 and 2 differ in the seventh digit), or that the model makes so, do not show that they change
 each other."""
+UNLIKE = (3_281_777, 5_198_329, 7_368_787, 9_576_893, 11_902_607)
 EXAMPLES = 4
 """Most rows of an input example that become cases."""
-UNLIKE = (3_281_777, 5_198_329, 7_368_787, 9_576_893, 11_902_607)
 
 
 def record(model: original.OriginalModel, source: Source, endpoint: str, *, batching: bool) -> Recording:
@@ -49,7 +49,7 @@ def record(model: original.OriginalModel, source: Source, endpoint: str, *, batc
             _tensor_case(source, f"generated_{number}", feeds, answers[number - 1])
             for number, feeds in enumerate(inputs, 1)
         )
-        examples, said = _examples(model, source)
+        examples, said = _examples(model, source, batching=batching)
         obstacle = ""
         if batching:
             # All rows are one batch, which is bounded as a row is.
@@ -77,17 +77,23 @@ def record(model: original.OriginalModel, source: Source, endpoint: str, *, batc
     return Recording(cases=None, batchable=batching, compared=False, notes=(note,))
 
 
-def _examples(model: original.OriginalModel, source: Source) -> tuple[tuple[Case, ...], str]:
-    """Cases of the rows of MLflow's input example, if there is one, and a note."""
+def _examples(
+    model: original.OriginalModel, source: Source, *, batching: bool
+) -> tuple[tuple[Case, ...], str]:
+    """Cases of MLflow's input example, one for each row if rows are batched; and a note."""
     folder = source.path.parent
     arrays = mlmodel.example(folder, source.signature.inputs)
     if not arrays:
         return (), ""
-    rows = min((len(array) for array in arrays.values() if array.ndim), default=1)
+    rows = min((len(array) for array in arrays.values() if array.ndim), default=1) if batching else 1
     examples = []
     for row in range(min(rows, EXAMPLES)):
         feeds = {
-            spec.name: cases.record(spec.name, spec.dtype.wire, _row(arrays[spec.name], row, rows))
+            spec.name: cases.record(
+                spec.name,
+                spec.dtype.wire,
+                arrays[spec.name][row : row + 1] if batching else arrays[spec.name],
+            )
             for spec in source.signature.inputs
         }
         if any(tensor.indices is not None for tensor in feeds.values()):
@@ -98,11 +104,7 @@ def _examples(model: original.OriginalModel, source: Source) -> tuple[tuple[Case
             )
         except isolated.Failed as error:
             return (), f"the model refuses its own input example: {original.first_line(error)}"
-    return tuple(examples), f"{len(examples)} golden cases are rows of its input example"
-
-
-def _row(array: npt.NDArray[Any], row: int, rows: int) -> npt.NDArray[Any]:
-    return array[row : row + 1] if array.ndim and len(array) == rows else array
+    return tuple(examples), f"its input example gave {len(examples)} golden cases"
 
 
 def _refuse_if_baked(model: original.OriginalModel, source: Source, rows: int) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from triton_repo_builder.base.errors import TrbError
 from triton_repo_builder.measure.doctor import repairs
 from triton_repo_builder.measure.doctor.cause import Cause
-from triton_repo_builder.measure.doctor.facts import Facts, ModelFacts
-from triton_repo_builder.measure.doctor.first_request import ACCELERATORS
+from triton_repo_builder.measure.doctor.facts import ACCELERATORS, Facts, ModelFacts
 from triton_repo_builder.repository import provenance
 
 QUESTION = "answers"
@@ -93,25 +91,21 @@ def _mixing(model: ModelFacts) -> Iterator[Cause]:
 
 
 def _precision(model: ModelFacts) -> Iterator[Cause]:
-    value: Any = model.config.raw
-    for field in ACCELERATORS:
-        value = value.get(field) or {}
-    for item in value or []:
-        mode = str((item.get("parameters") or {}).get("precision_mode", ""))
-        if item.get("name") == "tensorrt" and mode in HALVES:
-            yield Cause(
-                questions=(QUESTION,),
-                code="answers-precision",
-                model=model.name,
-                where=model.at(*ACCELERATORS),
-                message=f"TensorRT computes in {mode}, and picks other kernels for other batch sizes",
-                remedy="write precision_mode FP32, compare (trb smoke), and keep the faster mode only if "
-                "answers hold",
-                repairs=(
-                    repairs.config(
-                        model.name,
-                        f"precision_mode {mode} to FP32",
-                        repairs.parameter(ACCELERATORS, "precision_mode", "FP32"),
-                    ),
-                ),
-            )
+    mode = str((model.tensorrt or {}).get("precision_mode", ""))
+    if mode not in HALVES:
+        return
+    yield Cause(
+        questions=(QUESTION,),
+        code="answers-precision",
+        model=model.name,
+        where=model.at(*ACCELERATORS),
+        message=f"TensorRT computes in {mode}, and picks other kernels for other batch sizes",
+        remedy="write precision_mode FP32, compare (trb smoke); keep the faster mode only if answers hold",
+        repairs=(
+            repairs.config(
+                model.name,
+                f"precision_mode {mode} to FP32",
+                repairs.parameter(ACCELERATORS, "precision_mode", "FP32"),
+            ),
+        ),
+    )

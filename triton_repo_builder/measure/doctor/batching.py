@@ -208,8 +208,7 @@ def _by_statistics(facts: Facts, model: ModelFacts) -> Iterator[Cause]:
             "max_queue_delay_microseconds",
             evidence=evidence,
             remedy="send requests at the same time (threads, async, several clients); drop the delay, which "
-            "each "
-            "lone request pays",
+            "each lone request pays",
             repairs=(repair,),
         )
     elif facts.is_asked(QUESTION) and total and queue < IDLE * total:  # else a light load is no fault

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from triton_repo_builder import repository
-from triton_repo_builder.base import files
+from triton_repo_builder.base import new_folder
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.measure.doctor import answers, batching, first_request, gpu, ready, shared_memory
 from triton_repo_builder.measure.doctor.cause import QUESTIONS, Answer, Cause
@@ -74,23 +73,14 @@ def repair(facts: Facts, target: Path, questions: Collection[str] = tuple(QUESTI
             where=str(target),
             remedy="name a new folder with -o",
         )
-    try:
-        target.absolute().parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(dir=target.absolute().parent, prefix=f".{target.name}-"))
-    except OSError as error:
-        raise files.explain(error, target) from None
-    try:
-        copy = staging / "copy"
+    with new_folder.staging(target) as scratch:
+        copy = scratch / "copy"
         shutil.copytree(source.path, copy, symlinks=True)
         done, facts = _rounds(facts, copy, questions)
         left = _left(facts, questions)
         if target.exists():
             target.rmdir()
         copy.rename(target)
-    except OSError as error:
-        raise files.explain(error, target) from None
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
     return Repaired(path=target, done=done, left=tuple(_moved(cause, copy, target) for cause in left))
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from triton_repo_builder import check
 from triton_repo_builder.base.releases import Release
@@ -16,6 +17,8 @@ from triton_repo_builder.repository.config import ModelConfig
 from triton_repo_builder.run.client.statistics import Counters
 from triton_repo_builder.run.observe.snapshot import Snapshot
 
+ACCELERATORS = ("optimization", "execution_accelerators", "gpu_execution_accelerator")
+"""Path to a model's accelerators on a GPU."""
 ENOUGH = 20
 """Executions from which on their mean size says something."""
 
@@ -30,6 +33,15 @@ class ModelFacts:
     counters: Counters = field(default_factory=Counters)
     address: str = ""
     """The server, for a model without files here."""
+
+    @property
+    def tensorrt(self) -> Mapping[str, Any] | None:
+        """Parameters of its TensorRT accelerator; None without one."""
+        value: Any = self.config.raw
+        for key in ACCELERATORS:
+            value = value.get(key) or {}
+        entry = next((item for item in value if item.get("name") == "tensorrt"), None)
+        return None if entry is None else entry.get("parameters") or {}
 
     @property
     def backend(self) -> str:
@@ -159,5 +171,5 @@ class Facts:
         return next((model for model in self.models if model.name == name), None)
 
     def is_asked(self, question: str) -> bool:
-        """Whether this question was named: settings that are no fault by themselves then count."""
+        """Whether this question was named: settings that by themselves do no harm then count."""
         return question in self.questions

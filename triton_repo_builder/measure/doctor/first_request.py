@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from triton_repo_builder.measure.doctor import python_code, repairs
 from triton_repo_builder.measure.doctor.cause import Cause, Repair
-from triton_repo_builder.measure.doctor.facts import Facts, ModelFacts
+from triton_repo_builder.measure.doctor.facts import ACCELERATORS, Facts, ModelFacts
 
 QUESTION = "first-request"
 CHECKED = frozenset(
     {"warmup-inputs", "warmup-shape", "warmup-data", "warmup-type", "warmup-file", "warmup-batch-size"}
 )
 CACHE = "/var/cache/tensorrt"
-ACCELERATORS = ("optimization", "execution_accelerators", "gpu_execution_accelerator")
 TIMES = 5.0
 """A first request this many times slower than a later one is worth a cause."""
 LONGER = 200.0
@@ -84,13 +82,9 @@ def _late(model: ModelFacts) -> Iterator[Cause]:
 
 def _engine(model: ModelFacts) -> Iterator[Cause]:
     """TensorRT builds an engine for each new range of shapes, at the first request with it."""
-    value: Any = model.config.raw
-    for field in ACCELERATORS:
-        value = value.get(field) or {}
-    entry = next((item for item in value or [] if item.get("name") == "tensorrt"), None)
-    if entry is None:
+    parameters = model.tensorrt
+    if parameters is None:
         return
-    parameters = entry.get("parameters") or {}
     cached = str(parameters.get("trt_engine_cache_enable", "")).lower() in ("1", "true")
     warm = model.config.has("model_warmup")
     if cached and warm:

@@ -97,7 +97,6 @@ def _waiting(facts: Facts, ensemble: ModelFacts) -> Iterator[Cause]:
             + (" and takes one request at a time" if alone else ""),
             evidence=tuple([f"a request takes {total:.1f} ms", *times] if times else ()),
             remedy="let it take many requests at once (dynamic_batching { }), give it more instances, or "
-            "move this "
-            "work to the client",
+            "move this work to the client",
             repairs=(repairs.config(step.name, words, *edits),),
         )

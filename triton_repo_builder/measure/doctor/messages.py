@@ -12,13 +12,11 @@ from triton_repo_builder.run.serve.log_lines import as_text
 SHM_START, SHM_GROWTH, STUB = "shared-memory-start", "shared-memory-growth", "process-gone"
 OWN = {
     SHM_START: "give the container more: docker run --shm-size=1g, in Kubernetes an emptyDir of medium "
-    "Memory at "
-    "/dev/shm; or run fewer Python instances",
+    "Memory at /dev/shm; or run fewer Python instances",
     SHM_GROWTH: "give the container more: docker run --shm-size=1g; or send smaller batches to the Python "
     "model",
     STUB: "load the model again (trb load) or restart the server; look for a crash of native code or for "
-    "memory "
-    "that ran out before it",
+    "memory that ran out before it",
 }
 EXPLAINED: tuple[tuple[str, str], ...] = (
     (r"Unable to initialize shared memory key '[^']*' to requested size \((\d+) bytes\)", SHM_START),

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from triton_repo_builder.base.errors import Code, TrbError
@@ -25,7 +26,7 @@ SECONDS = 1.0
 LATER = 3
 """Requests after the first, of which the quickest counts."""
 MOVED = 1e-3
-"""Difference of a row, relative to the largest number, that is no rounding."""
+"""Difference of a row, relative to the largest number, that rounding does not explain."""
 Progress = Callable[[str], None]
 
 
@@ -85,8 +86,7 @@ def asked(facts: Facts, urls: Urls, *, measured: bool, progress: Progress = lamb
             f"no tritonserver answers: {taken.problem}",
             where=urls.http,
             remedy="name the URL of its HTTP port (8000 by default); for a server that does not start, name "
-            "the "
-            "repository and its log: trb doctor REPO --log FILE",
+            "the repository and its log: trb doctor REPO --log FILE",
         )
     http = HttpClient(urls.http)
     slow: list[tuple[str, float, float]] = []
@@ -155,7 +155,7 @@ def _shared_memory(pid: int | None) -> tuple[int, int] | None:
     if pid is None:
         return None
     try:
-        room = os.statvfs(f"/proc/{pid}/root/dev/shm")
+        room = os.statvfs(Path("/proc", str(pid), "root", "dev", "shm"))
     except OSError:
         return None
     return room.f_blocks * room.f_frsize, room.f_bavail * room.f_frsize

@@ -142,8 +142,7 @@ def _processes(facts: Facts, explained: list[tuple[str, str]]) -> Iterator[Cause
             model=name,
             where=_url(facts),
             message=f"the Python process of '{name}' is gone: each request fails, and before release 26.01 "
-            "the "
-            "server goes on saying that it is ready"
+            "the server goes on saying that it is ready"
             if gone
             else f"'{name}' is loaded and says that it is not ready",
             evidence=(f"failed requests: {failed}",),

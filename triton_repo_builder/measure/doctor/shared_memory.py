@@ -67,8 +67,7 @@ def causes(facts: Facts) -> Iterator[Cause]:
         message=_message(needs, total, room) if needs else "the server ran out of shared memory",
         evidence=tuple(f"log line {each.line}: {each.text}" for each in said) + tuple(_rows(needs)),
         remedy=f"docker run --shm-size={_rounded(max(total, DOCKER))}m (Kubernetes: an emptyDir of medium "
-        "Memory at "
-        "/dev/shm); where that cannot be set, run fewer Python instances with smaller batches",
+        "Memory at /dev/shm); where that cannot be set, run fewer Python instances with smaller batches",
         repairs=tuple(_repairs(needs, room)),
     )
 

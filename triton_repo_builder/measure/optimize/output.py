@@ -5,9 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,22 +24,6 @@ NOT_COPIED = (recipe.FILE, REPORT, PLOT, conversion.FILE, conversion.ANSWERS)
 """Files about the original, and PyTorch's answers, which those of the new file differ from."""
 
 
-@contextmanager
-def staging(output: Path) -> Iterator[Path]:
-    """A folder beside ``output`` that is gone afterwards, whatever happens. Raises ``TrbError``."""
-    check(output)
-    folder: Path | None = None
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{output.name}-", dir=output.parent))
-        yield folder
-    except OSError as error:
-        raise files.explain(error, output, how="with --output", kept="nothing was written") from None
-    finally:
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
 def check(output: Path) -> None:
     """``TrbError`` OUTPUT_FOREIGN if there is something already."""
     if output.is_dir() and not any(output.iterdir()):
@@ -57,7 +38,7 @@ def check(output: Path) -> None:
 
 
 def write(outcome: Outcome, output: Path, folder: Path) -> None:
-    """Put the folder together in ``folder``, which ``staging`` gave, and move it to ``output`` as a whole."""
+    """Put the folder together in ``folder``, beside ``output``, and move it there as a whole."""
     whole = folder / "whole"
     whole.mkdir()
     data = outcome.path.with_name(outcome.path.name + ".data")

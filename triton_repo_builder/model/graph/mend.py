@@ -25,6 +25,7 @@ OPEN = 8
 """Size for every open axis of a trial input."""
 TOLERANCE = 1e-4
 AXIS = "batch"
+SEED = 2_654_435_769
 
 
 def lowered(path: Path, ir_version: int) -> bytes | None:
@@ -133,7 +134,7 @@ def inputs(signature: ModelSignature, rows: int) -> Mapping[str, Any]:
         elif spec.dtype.wire == "BYTES":
             feeds[spec.name] = np.array(["a", "b"] * rows, dtype=object)[: int(np.prod(shape))].reshape(shape)
         else:
-            feeds[spec.name] = pattern(shape, spec.dtype.wire, 2_654_435_769 % 2**32)
+            feeds[spec.name] = pattern(shape, spec.dtype.wire, SEED)
     return feeds
 
 

@@ -29,6 +29,10 @@ TASKS = (
     ("ForCTC", "automatic-speech-recognition"),
 )
 """Endings of architectures, and optimum's name of their task, which it does not guess for a folder."""
+FEATURES, TOWERS = "feature-extraction", "zero-shot-image-classification"
+"""Tasks without a head: one tower, and two."""
+EXPORTED = (FEATURES, *(task for _, task in TASKS), TOWERS)
+"""The exporter's tasks of which trb builds endpoints."""
 SPEECH = ("wav2vec", "hubert", "wavlm", "unispeech", "sew", "data2vec-audio")
 """Beginnings of model_type: their ForSequenceClassification classifies audio."""
 
@@ -40,15 +44,18 @@ def _export(path: Path) -> str:
     if not config:
         return f"export the model to ONNX first, e.g. {OPTIMUM}"
     stated = config.get("architectures")
-    names = [str(name) for name in stated] if isinstance(stated, list) else []
-    task = next((task for end, task in TASKS if any(name.endswith(end) for name in names)), "")
-    if task == TASKS[0][1] and str(config.get("model_type")).startswith(SPEECH):
-        task = "audio-classification"
+    names = map(str, stated) if isinstance(stated, list) else ()
+    task = next(filter(None, (head_task(name, config) for name in names)), FEATURES)
     output = shlex.quote(f"{folder.resolve().name}-onnx")
-    return (
-        f"export it: optimum-cli export onnx --model {shlex.quote(str(folder))} "
-        f"--task {task or 'feature-extraction'} {output}"
-    )
+    return f"export it: optimum-cli export onnx --model {shlex.quote(str(folder))} --task {task} {output}"
+
+
+def head_task(architecture: str, config: Mapping[str, Any]) -> str:
+    """optimum's name of the task of an architecture's head; empty if its name states none."""
+    task = next((task for end, task in TASKS if architecture.endswith(end)), "")
+    if task == TASKS[0][1] and str(config.get("model_type")).startswith(SPEECH):
+        return "audio-classification"
+    return task
 
 
 def _convert_weights(path: Path) -> str:

@@ -33,8 +33,8 @@ class MlModel:
     file: str = ""
     """The ONNX file, by its name in the folder."""
     flavours: tuple[str, ...] = ()
-    inputs: Mapping[str, Any] = field(default_factory=dict)
-    """Entries of the signature by the name of their tensor."""
+    inputs: Mapping[str, np.dtype[Any] | None] = field(default_factory=dict)
+    """Types of the signature by the name of their tensor; None for one that is not of numbers."""
     shown: str = ""
     """The signature in a line."""
 
@@ -56,7 +56,7 @@ def read(folder: Path) -> MlModel:
         return MlModel(
             file=str(onnx.get("data", "")),
             flavours=tuple(sorted(flavours)),
-            inputs={str(each["name"]): each for each in inputs if each.get("name")},
+            inputs={str(each["name"]): _dtype(each) for each in inputs if each.get("name")},
             shown=f"{_shown(inputs)} -> {_shown(outputs)}" if inputs else "",
         )
     except (
@@ -74,6 +74,13 @@ def read(folder: Path) -> MlModel:
             where=str(file),
             remedy="log the model again",
         ) from None
+
+
+def _dtype(entry: Mapping[str, Any]) -> np.dtype[Any] | None:
+    """The type of a tensor of numbers. Raises ``TypeError`` for one that numpy does not have."""
+    stated = (entry.get("tensor-spec") or {}).get("dtype")
+    dtype = np.dtype(str(stated)) if stated else None
+    return None if dtype is None or dtype.kind in "OSU" else dtype
 
 
 def _shown(tensors: Any) -> str:
@@ -106,15 +113,14 @@ def refuse_without_onnx(folder: Path, where: str) -> None:
 def refuse_mismatch(folder: Path, signature: ModelSignature) -> None:
     """Raise ``TrbError`` if the signature names inputs or types that the graph does not have."""
     stated = read(folder).inputs
-    for name, entry in stated.items():
+    for name, dtype in stated.items():
         spec = signature.input(name)
         if spec is None:
             theirs = ", ".join(each.name for each in signature.inputs)
             raise _mismatch(
                 folder, f"input '{name}' of its signature is not in the graph, which has {theirs}"
             )
-        dtype = (entry.get("tensor-spec") or {}).get("dtype")
-        if dtype and np.dtype(dtype).kind not in "OSU" and np.dtype(dtype) != spec.dtype.numpy:
+        if dtype is not None and dtype != spec.dtype.numpy:
             raise _mismatch(
                 folder, f"input '{name}' is {dtype} in its signature, and {spec.dtype.wire} in the graph"
             )

@@ -9,9 +9,10 @@ from typing import Any
 from triton_repo_builder.base import containment, files
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.text import some
+from triton_repo_builder.model.read.hub_name import PICKLES
 
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
-PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+PICKLED = (*PICKLES, ".bin")
 LISTED = 5
 
 

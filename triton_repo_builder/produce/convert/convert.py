@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from triton_repo_builder.base import containment, files, process
+from triton_repo_builder.base import containment, files, new_folder, process
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.text import first_line
 from triton_repo_builder.endpoint.golden import pytorch
@@ -84,7 +84,7 @@ def convert(
     source = weights.find(folder, task)
     output.check(target, force=force)
     interpreter = environment.python(python, progress, tell)
-    with output.staging(target, force=force) as scratch:
+    with new_folder.staging(target, kept=output.KEPT) as scratch:
         worker = _Worker(interpreter, source, scratch)
         whole = scratch / "whole"
         whole.mkdir()

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from triton_repo_builder.base import files
@@ -32,22 +28,6 @@ def check(output: Path, *, force: bool) -> None:
         where=str(output),
         remedy="--force replaces it" if ours else "name another folder with -o, or delete it",
     )
-
-
-@contextmanager
-def staging(output: Path, *, force: bool) -> Iterator[Path]:
-    """A folder beside ``output`` that is gone afterwards, whatever happens. Raises ``TrbError``."""
-    check(output, force=force)
-    folder: Path | None = None
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{output.name}-", dir=output.parent))
-        yield folder
-    except OSError as error:
-        raise files.explain(error, output, how="with --output", kept=KEPT) from None
-    finally:
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def place(whole: Path, output: Path, *, force: bool) -> None:

@@ -12,11 +12,8 @@ from triton_repo_builder.base import containment, files
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.text import some
 from triton_repo_builder.model.read import foreign, hub_files, weight_files
+from triton_repo_builder.model.read.foreign import EXPORTED, FEATURES, TOWERS
 
-FEATURES = "feature-extraction"
-TOWERS = "zero-shot-image-classification"
-TASKS = (FEATURES, *dict.fromkeys(task for _, task in foreign.TASKS), TOWERS)
-"""The exporter's tasks of which trb builds endpoints."""
 GENERATING = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "ForSpeechSeq2Seq", "ForVision2Seq")
 LISTED = 5
 
@@ -92,7 +89,7 @@ def purpose(
             Code.TASK_UNCLEAR,
             f"{named} does not say what the model is for",
             where=where,
-            remedy=f"name it, if transformers has this architecture: --task, one of {', '.join(TASKS)}",
+            remedy=f"name it, if transformers has this architecture: --task, one of {', '.join(EXPORTED)}",
         )
     chosen = task or implied
     return chosen, stated if chosen == implied else ""
@@ -100,9 +97,7 @@ def purpose(
 
 def _implied(stated: str, config: Mapping[str, Any]) -> str:
     """The task of an architecture; empty if its name says none."""
-    task = next((task for end, task in foreign.TASKS if stated.endswith(end)), "")
-    if task == foreign.TASKS[0][1] and str(config.get("model_type")).startswith(foreign.SPEECH):
-        return "audio-classification"
+    task = foreign.head_task(stated, config)
     if task or not stated.endswith(("Model", "ModelWithProjection")):
         return task
     return TOWERS if {"text_config", "vision_config"} <= config.keys() else FEATURES

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from triton_repo_builder.base import releases
@@ -35,7 +37,7 @@ def target(engine: str = "auto", image: str = "") -> Target:
             source="newest",
             why=f"the newest known on {releases.read()}; no image of NVIDIA's is pulled here",
         )
-    embedded = Target(release=releases.default(), source="embedded", why="the embedded server's")
+    embedded = releases.target(None)
     if engine == "auto" and not _installed():
         return _pulled() or embedded
     return embedded
@@ -51,16 +53,8 @@ def _installed() -> bool:
 
 def _pulled() -> Target | None:
     """The newest release of which this machine has NVIDIA's image, by the image's own label."""
-    if not daemon.configured():
-        return None
-    try:
-        client = daemon.connect()
-    except TrbError:
-        return None
-    try:
-        return newest_pulled(client)
-    finally:
-        client.close()
+    with _docker() as client:
+        return newest_pulled(client) if client else None
 
 
 def newest_pulled(client: Any) -> Target | None:
@@ -97,18 +91,23 @@ def _of_image(name: str) -> Target:
 
 def _version_pulled(name: str) -> str:
     """The version of tritonserver that an image's label states; empty if it is not here or states none."""
-    if not daemon.configured():
-        return ""
+    with _docker() as client, suppress(*daemon.errors()):
+        return images.server_version(client.images.get(name)) if client else ""
+    return ""
+
+
+@contextmanager
+def _docker() -> Iterator[Any]:
+    """A client of the Docker daemon; None where none answers."""
+    client = None
+    if daemon.configured():
+        with suppress(TrbError):
+            client = daemon.connect()
     try:
-        client = daemon.connect()
-    except TrbError:
-        return ""
-    try:
-        return images.server_version(client.images.get(name))
-    except daemon.errors():
-        return ""
+        yield client
     finally:
-        client.close()
+        if client is not None:
+            client.close()
 
 
 def of_manifest(manifest: Manifest | None) -> Release | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -15,6 +15,7 @@ from triton_repo_builder.base import files, transfer
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.option_values import Labels
 from triton_repo_builder.model.read import mlmodel, onnx_external, source
+from triton_repo_builder.model.read.hub_name import ONNX, PICKLES, is_plain
 from triton_repo_builder.model.read.options import BuildOptions
 from triton_repo_builder.ship.origins import mlflow
 from triton_repo_builder.ship.origins.address import Address, OfRun, Plain, Registered, text
@@ -22,8 +23,7 @@ from triton_repo_builder.ship.stores import external_weights, filesystem
 
 Advance = Callable[[str, int, int], None]
 """Receives the file's name, the bytes that have arrived, and all of them, 0 if unknown."""
-ONNX = ".onnx"
-NEVER = (".py", ".pyc", ".pkl", ".pickle", ".pt", ".pth", ".bin", ".so", ".whl", ".zip", ".gz")
+NEVER = (*PICKLES, ".py", ".pyc", ".so", ".whl", ".zip", ".gz")
 """Ends of files that a build has no use for, some of them code."""
 ARTIFACTS = "mlflow-artifacts"
 Files = Iterable[tuple[str, str]]
@@ -48,14 +48,16 @@ def _of_mlflow(
 ) -> tuple[BuildOptions, tuple[str, ...]]:
     server = mlflow.server(location, registry=isinstance(address, Registered))
     record = server.find(address)
-    listed = dict(_listed(server, record.artifacts, location))
+    proxied = record.artifacts.startswith(f"{ARTIFACTS}:")
+    listed = dict(server.files(record.artifacts) if proxied else _in_bucket(record.artifacts, location))
+    headers = mlflow.headers() if proxied else {}
     if mlmodel.FILE not in listed:
         message = f"no {mlmodel.FILE} there, so it is no model of MLflow"
         raise TrbError(Code.NOT_FOUND, message, where=location, remedy="name the folder that log_model wrote")
     with _kept(location) as staged:
-        _take(staged, {mlmodel.FILE: listed[mlmodel.FILE]}, step)
+        _take(staged, {mlmodel.FILE: listed[mlmodel.FILE]}, step, headers)
         mlmodel.refuse_without_onnx(staged, location)
-        _take(staged, {name: url for name, url in listed.items() if name != mlmodel.FILE}, step)
+        _take(staged, {name: url for name, url in listed.items() if name != mlmodel.FILE}, step, headers)
         folder = _settled(staged)
     model = mlmodel.read(folder)
     facts = {**record.labels, **({"mlflow.signature": model.shown} if model.shown else {})}
@@ -72,24 +74,15 @@ def _of_mlflow(
     return built, (f"{location} is {facts.get('mlflow.model', record.artifacts)}{run}",)
 
 
-def _listed(server: mlflow.Server, folder: str, location: str) -> Files:
-    scheme = folder.partition(":")[0]
-    if scheme == ARTIFACTS:
-        return server.files(folder)
-    if scheme in filesystem.SCHEMES:
-        return _in_bucket(folder, location)
-    place = Path(folder.removeprefix("file://"))
-    if place.is_dir():
-        return [(str(file.relative_to(place)), file.as_uri()) for file in place.rglob("*") if file.is_file()]
-    raise TrbError(
-        Code.NOT_FOUND,
-        f"its files are at {folder}, which trb does not reach",
-        where=location,
-        remedy="start the server with --serve-artifacts (its default), or keep artifacts in a bucket",
-    )
-
-
 def _in_bucket(folder: str, location: str) -> Files:
+    """Files of a bucket. A path of this machine is refused: the server chose it."""
+    if folder.partition(":")[0] not in filesystem.SCHEMES:
+        raise TrbError(
+            Code.NOT_FOUND,
+            f"its files are at {folder}, which trb does not reach",
+            where=location,
+            remedy="start the server with --serve-artifacts (its default), or keep artifacts in a bucket",
+        )
     system, path = filesystem.connect(folder, location)
     try:
         names = sorted(str(name) for name in system.find(path))
@@ -109,7 +102,7 @@ def _plain(url: str, location: str, step: Advance) -> Path:
         if url.endswith(ONNX):
             name = PurePosixPath(url).name
             _take(staged, {name: url}, step)
-            places = [place for place in onnx_external.locations(staged / name) if "/" not in place]
+            places = [each for each in onnx_external.locations(staged / name) if is_plain(each)]
             _take(staged, {place: f"{url.removesuffix(name)}{place}" for place in places}, step)
         elif url.partition(":")[0] in filesystem.SCHEMES:
             _take(staged, dict(_in_bucket(url, location)), step)
@@ -120,14 +113,14 @@ def _plain(url: str, location: str, step: Advance) -> Path:
         return _settled(staged)
 
 
-def _take(folder: Path, listed: dict[str, str], step: Advance) -> None:
+def _take(
+    folder: Path, listed: dict[str, str], step: Advance, headers: Mapping[str, str] | None = None
+) -> None:
     for name, url in sorted(listed.items()):
         if name.endswith(NEVER):
             continue
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        web = url.startswith("http") and f"/{mlflow.ARTIFACTS}/" in url
-        headers = mlflow.headers() if web else {}
         external_weights.download(url, target, partial(step, name), headers)
 
 
