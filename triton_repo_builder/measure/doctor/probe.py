@@ -78,7 +78,7 @@ class _Trial:
 
 
 def asked(facts: Facts, urls: Urls, *, measured: bool, progress: Progress = lambda stage: None) -> Facts:
-    """The facts with those of a server. Raises ``TrbError`` UNREACHABLE."""
+    """The facts, and what a server adds to them. Raises ``TrbError`` UNREACHABLE."""
     taken = snapshot.take(urls)
     if not taken.answers:
         raise TrbError(

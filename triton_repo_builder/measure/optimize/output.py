@@ -21,7 +21,7 @@ WEIGHTS = (".onnx", ".bin", ".safetensors", ".pt", ".pth", ".h5", ".msgpack", ".
 """Suffixes of weights, of the original or of other frameworks: never copied."""
 
 NOT_COPIED = (recipe.FILE, REPORT, PLOT, conversion.FILE, conversion.ANSWERS)
-"""Files about the original, and PyTorch's answers, which those of the new file differ from."""
+"""Files about the original, and PyTorch's answers: the new file answers a little otherwise."""
 
 
 def check(output: Path) -> None:

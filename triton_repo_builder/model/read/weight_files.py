@@ -17,7 +17,7 @@ LISTED = 5
 
 
 def names(listed: Collection[str], index: Mapping[str, Any], where: str) -> tuple[str, ...]:
-    """The files of weights among those of a folder or of a repository on the Hub. Raises ``TrbError``."""
+    """The files of weights among all of a folder, or of a repository on the Hub. Raises ``TrbError``."""
     if WHOLE in listed:
         return (WHOLE,)
     if INDEX in listed:

@@ -20,7 +20,7 @@ LISTED = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Weights:
-    """The weights of a model, and what they are converted for."""
+    """The weights of a model, and the task that they are converted for."""
 
     folder: Path
     files: tuple[str, ...]
