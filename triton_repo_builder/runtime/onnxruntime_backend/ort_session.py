@@ -30,7 +30,7 @@ else:
     from ort_providers import CPU, CUDA, TENSORRT, providers, wants_tensorrt
     from ort_settings import session_options
 
-SLOWER = ["SkipLayerNormFusion"] if tuple(map(int, ort.__version__.split(".")[:2])) >= (1, 28) else []
+SLOWER = ["SkipLayerNormFusion"] if tuple(map(int, ort.__version__.split(".")[:2])) >= (1, 30) else []
 """On a CPU: one kernel that takes longer than the sum and the layer norm that it replaces."""
 
 

@@ -95,7 +95,7 @@ def test_a_row_is_answered_as_it_is_alone(both: tuple[Ask, Ask], lengths: Length
     for number, length in enumerate(lengths):
         for answer, expected, alone in zip(together, plain([length]), unpadded([length]), strict=True):
             own = answer[number][tuple(slice(size) for size in expected.shape[1:])]
-            far = max(2e-6, 2e-6 * float(np.abs(expected).max()))
+            far = max(4e-6, 4e-6 * float(np.abs(expected).max()))
             np.testing.assert_allclose(own, expected[0], rtol=0, atol=far)
             if length > 1:  # a product of one line has a kernel of its own
                 assert np.array_equal(own, alone[0]), "other bits than alone"
