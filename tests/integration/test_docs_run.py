@@ -34,7 +34,7 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[
         def started(run: Run) -> Shell:
             folder = tmp_path / "page"
             folder.mkdir()
-            prepare(folder, run.models, lambda: request.getfixturevalue("minilm_int8"))
+            prepare(folder, run.models, request.getfixturevalue)
             env = {"COLUMNS": "116", **run.env}
             if "kubernetes" in run.needs:
                 env["PATH"] = f"{kubernetes.CACHE}:{os.environ['PATH']}"
@@ -53,7 +53,7 @@ def test_the_page_shows_what_its_commands_do(run: Run, shell: Callable[[Run], Sh
     for command in run.setup:
         said, code = terminal.run(command)
         assert code == 0, f"{command}\n{said}"
-    said, wrong = "", []
+    said, command, wrong = "", "", []
     for block in run.found():
         file = next((file for text, file in run.files.items() if text in block.text), "")
         if file:
@@ -62,13 +62,13 @@ def test_the_page_shows_what_its_commands_do(run: Run, shell: Callable[[Run], Sh
         elif block.kind in (Kind.OUTPUT, Kind.JSON):
             for text, command in run.before.items():
                 said = terminal.run(command)[0] if text in block.text else said
-            if apart := difference(block.text, said, measured=run.measured):
+            if apart := difference(block.text, said, measured=run.measures(command)):
                 wrong.append(f"{block.where}\n{apart}")
         else:
             for step in _steps(block, terminal):
                 if any(step.command.startswith(left_out) for left_out in accounts().left_out):
                     continue
-                said = _took(run, terminal, step, block, wrong)
+                said, command = _took(run, terminal, step, block, wrong), step.command
     assert not wrong, "\n\n".join(wrong)
 
 
@@ -95,9 +95,9 @@ def _took(run: Run, terminal: Shell, step: Step, block: Block, wrong: list[str])
     for short, whole in run.replace.items():
         command = command.replace(short, whole)
     said, code = terminal.run(command)
-    fails = any(line.strip().startswith(FAILS) for line in step.shown.splitlines())
+    fails = any(line.strip().startswith(FAILS) or ": error: " in line for line in step.shown.splitlines())
     if (code != 0) != fails:
         wrong.append(f"{block.where}\n{step.command}\nexit code {code}\n{said}")
-    elif step.shown and (apart := difference(step.shown, said, measured=run.measured)):
+    elif step.shown and (apart := difference(step.shown, said, measured=run.measures(step.command))):
         wrong.append(f"{block.where}\n$ {step.command}\n{apart}")
     return said

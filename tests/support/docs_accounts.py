@@ -42,8 +42,14 @@ class Run:
     env: Mapping[str, str] = field(default_factory=dict)
     s3: bool = False
     """Whether there is a bucket, s3://models."""
-    measured: bool = False
-    """Whether its numbers are measurements of one machine."""
+    measured: bool | Sequence[str] = False
+    """Whether its numbers are measurements of one machine; or texts of the commands whose numbers are."""
+
+    def measures(self, command: str) -> bool:
+        """Whether the numbers that a command prints are measurements."""
+        if isinstance(self.measured, bool):
+            return self.measured
+        return any(text in command for text in self.measured)
 
     def found(self) -> list[Block]:
         """The blocks in the order of the entry."""

@@ -1,8 +1,10 @@
 """Whether a command printed what a page shows: the shown text is a pattern, numbers are compared as numbers.
 
 - ``…`` and ``[…]`` stand for any text, also of several lines; blanks and rules may be of any length.
-- Digests, versions, dates, addresses, ports, times and sizes are those of one machine and run: any will do.
-- Every other number must be close to the shown one, unless the page shows measurements (``measured``).
+- Digests, versions, dates, addresses, ports, times, sizes and process ids are those of one machine and run: any
+  will do.
+- Every other number must be close to the shown one, unless the page shows measurements (``measured``). Notes about
+  a measurement, such as of a busy machine, may then come or not.
 """
 
 from __future__ import annotations
@@ -21,8 +23,11 @@ _TOKENS = re.compile(
     r"|(?P<epoch>\b1[5-9]\d{8}\b)"
     r"|(?P<address>\b(?:localhost|\d+\.\d+\.\d+\.\d+):\d+\b)"
     r"|(?P<version>\b\d+\.\d+\.\d+\b)"
-    r"|(?P<measure>(?<![\w.])\d[\d.,]*(?= ?(?:ms|s|bytes|MB|GB|KB|per second|requests/s)\b))"
-    r"|(?P<number>(?<![\w.])-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:e[-+]?\d+)?(?!\w))"
+    r"|(?P<measure>(?<![\w.])\d[\d.,]*(?= ?(?:ms|s|bytes|MB|GB|KB|K|M|G|per second|requests/s)\b))"
+    r"|(?P<pid>(?<=\()\d{3,7}(?=\)$))"
+    r"|(?P<steady>(?:no, ±\d+%|\byes)$)"
+    r"|(?P<number>(?<![\w.])-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:e[-+]?\d+)?(?!\w))",
+    re.MULTILINE,
 )
 _ANY = {
     "gap": r"[\s\S]*?",
@@ -36,13 +41,18 @@ _ANY = {
     "address": r"(?:localhost|\d+\.\d+\.\d+\.\d+):\d+",
     "version": r"\d+\.\d+\.\d+",
     "measure": r"[\d.,]+",
+    "pid": r"\d+",
+    "steady": r"(?:no, ±\d+%|yes)",
 }
 _NUMBER = r"(-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:e[-+]?\d+)?)"
+_NOTE = re.compile(r"^note: .*(?:other programs used|not stable after).*\n?", re.MULTILINE)
 CLOSE = 2e-4
 
 
 def difference(shown: str, printed: str, *, measured: bool = False) -> str:
     """Why a printed text is not what is shown; empty if it is."""
+    if measured:
+        shown, printed = (_NOTE.sub("", text) for text in (shown, printed))
     pattern, numbers = _pattern(shown.strip())
     match = re.fullmatch(rf"\s*{pattern}\s*", printed)
     if match is None:

@@ -28,9 +28,11 @@ def _october(folder: Path) -> None:
 
 MAKERS: Mapping[str, Maker] = {"sentiment": _sentiment, "october": _october, **docs_models.MAKERS}
 """Models that are written here; other names are folders of tests/data/models, or of this checkout."""
+FETCHED = {"minilm": "minilm_int8", "weights": "minilm_weights", "nsfw": "open_nsfw"}
+"""Real models, by fixtures of tests/conftest.py."""
 
 
-def prepare(folder: Path, models: Mapping[str, str], minilm: Callable[[], Path]) -> None:
+def prepare(folder: Path, models: Mapping[str, str], fixture: Callable[[str], Path]) -> None:
     """Put each model where the page has it."""
     for place, source in models.items():
         target = folder / place
@@ -38,7 +40,7 @@ def prepare(folder: Path, models: Mapping[str, str], minilm: Callable[[], Path])
         if source in MAKERS:
             MAKERS[source](target)
             continue
-        path = minilm() if source == "minilm" else DATA / source
+        path = fixture(FETCHED[source]) if source in FETCHED else DATA / source
         path = path if path.exists() else ROOT / source
         if path.is_dir():
             ignored = ("reference.*",) if DATA in path.parents else ("vendor", "__pycache__")

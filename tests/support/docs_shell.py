@@ -86,7 +86,7 @@ class Shell:
             "PATH": f"{programs}{os.pathsep}{env.get('PATH', os.environ['PATH'])}",
         }
         self.bash = subprocess.Popen(
-            ["bash", "--noprofile", "--norc"],
+            ["taskset", "-c", _two_cores(), "bash", "--noprofile", "--norc"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -158,7 +158,7 @@ class Shell:
     def close(self) -> None:
         """Stop what runs: a detached server, then the shell and its children."""
         try:
-            self._send("trb stop >/dev/null 2>&1", 180)
+            self._send("trb stop >/dev/null 2>&1 || trb stop --all >/dev/null 2>&1", 180)
         finally:
             os.killpg(self.bash.pid, signal.SIGTERM)
             self.bash.wait(30)
@@ -166,6 +166,11 @@ class Shell:
 
 def _flags(base: int, **offsets: int) -> str:
     return "".join(f" --{kind}-port {base + offset}" for kind, offset in offsets.items())
+
+
+def _two_cores() -> str:
+    """The pages are of a machine with two cores: instances and threads follow from it."""
+    return ",".join(map(str, sorted(os.sched_getaffinity(0))[:2]))
 
 
 def _three_ports() -> int:
