@@ -24,12 +24,13 @@ def print_build(build: Build, publication: Publication, *, written: bool) -> Non
     for model in build.plan.models:
         console.echo(f"  {model.name:<28} {model.about}")
     served = build.entry.served
-    tensors = (*served.endpoint.inputs, *served.endpoint.outputs)
+    built = build.entry.versions.get(build.version, served)
+    tensors = (*built.endpoint.inputs, *built.endpoint.outputs)
     shapes = ", ".join(f"{'optional ' if t.optional else ''}{t.name} {t}" for t in tensors)
     console.echo(f"endpoint {build.name}: {shapes}")
-    console.echo(f"  for Triton {served.triton_release}: {build.release_why}")
-    if served.facts:
-        console.echo("  " + ", ".join(f"{key} {_plain(value)}" for key, value in served.facts.items()))
+    console.echo(f"  for Triton {built.triton_release}: {build.release_why}")
+    if built.facts:
+        console.echo("  " + ", ".join(f"{key} {_plain(value)}" for key, value in built.facts.items()))
     if build.version != served.version:
         from triton_repo_builder.produce.write import versions
 

@@ -121,6 +121,10 @@ def test_steps_of_a_transcript() -> None:
         ("http://localhost:8000 serves", "http://127.0.0.1:43119 serves", True),
         ('{"a":[1,2],\n "b":…}', '{"a":[1,2],"b":[3]}', True),
         ("wrote    deploy.toml", "wrote    deploy.tom", False),
+        ("stopped demo (7445)\nend", "stopped demo (89)\nend", True),
+        ("3 of (12)", "3 of (13)", False),
+        ("grpc   3%   no, ±23%\nend", "grpc   3%   yes\nend", True),
+        ("68K a", "72K a", True),
     ],
 )
 def test_what_counts_as_the_same_output(shown: str, printed: str, same: bool) -> None:
@@ -130,3 +134,6 @@ def test_what_counts_as_the_same_output(shown: str, printed: str, same: bool) ->
 def test_measurements_are_any_numbers() -> None:
     assert difference("rows 12 of 3", "rows 9 of 4", measured=True) == ""
     assert difference("rows 12 of 3", "lines 9 of 4", measured=True) != ""
+    busy = "note: other programs used 80% of this machine's CPU\n"
+    assert difference(f"rows 12\n{busy}end", "rows 9\nend", measured=True) == ""
+    assert difference("rows 12\nend", "rows 9\nnote: something else\nend", measured=True) != ""
