@@ -1,10 +1,10 @@
 """Whether a command printed what a page shows: the shown text is a pattern, numbers are compared as numbers.
 
 - ``…`` and ``[…]`` stand for any text, also of several lines; blanks and rules may be of any length.
-- Digests, versions, dates, addresses, ports, times, sizes and process ids are those of one machine and run: any
-  will do.
-- Every other number must be close to the shown one, unless the page shows measurements (``measured``). Notes about
-  a measurement, such as of a busy machine, may then come or not.
+- Digests, versions, dates, addresses, ports, times, sizes and process ids are those of one machine and run:
+  any will do.
+- Every other number must be close to the shown one, unless the page shows measurements (``measured``). Notes
+  about a measurement, such as of a busy machine, may then come or not.
 """
 
 from __future__ import annotations

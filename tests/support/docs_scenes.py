@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tests.support import docs_models
+from tests.support import docs_models, tiny_detectors, tiny_images, tiny_sounds
 from tests.support.docs_blocks import ROOT
 
 DATA = ROOT / "tests" / "data" / "models"
@@ -26,7 +26,17 @@ def _october(folder: Path) -> None:
     main(folder)
 
 
-MAKERS: Mapping[str, Maker] = {"sentiment": _sentiment, "october": _october, **docs_models.MAKERS}
+SEGMENTER = {"architectures": ["SegformerForSemanticSegmentation"], "id2label": {"0": "sky", "1": "road"}}
+MAKERS: Mapping[str, Maker] = {
+    "sentiment": _sentiment,
+    "october": _october,
+    "small/detr": tiny_detectors.detr,
+    "small/yolo": tiny_detectors.yolo,
+    "small/segformer": lambda folder: tiny_images.folder(folder, rank=4, width=2, config=SEGMENTER),
+    "small/clip": tiny_images.towers,
+    "small/speech": tiny_sounds.recogniser,
+    **docs_models.MAKERS,
+}
 """Models that are written here; other names are folders of tests/data/models, or of this checkout."""
 FETCHED = {"minilm": "minilm_int8", "weights": "minilm_weights", "nsfw": "open_nsfw"}
 """Real models, by fixtures of tests/conftest.py."""
