@@ -45,7 +45,7 @@ _ANY = {
     "steady": r"(?:no, ±\d+%|yes)",
 }
 _NUMBER = r"(-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:e[-+]?\d+)?)"
-_NOTE = re.compile(r"^note: .*(?:other programs used|not stable after).*\n?", re.MULTILINE)
+_NOTE = re.compile(r"^note: .*(?:other programs used|not stable after|no faster).*\n?", re.MULTILINE)
 CLOSE = 2e-4
 
 
