@@ -25,6 +25,7 @@ from typing import Any
 
 import common
 import fastapi_baseline
+import lone_client
 import numpy as np
 import peers
 from common import Measure, Result, Sample, of, ratio, spread
@@ -172,6 +173,14 @@ def measured(name: str, arguments: Any, result: Result) -> list[Sample]:
             "The gateway's own CPU is in its column; Triton's is in that of gRPC.",
             common.load_table(taken, DIRECT),
             overhead(taken, arguments.clients),
+            "A lone client that sends each text every way, one after the other:",
+            lone_client.table(
+                {
+                    DIRECT: lone_client.over_grpc(server.urls.grpc, name),
+                    FLOATS: lone_client.over_http(url + ROUTE, name, "float"),
+                    PACKED: lone_client.over_http(url + ROUTE, name, "base64"),
+                }
+            ),
         )
         common.plot(taken, result.image(f"_{name}"), name)
         beside: list[Sample] = []
