@@ -20,7 +20,7 @@ from triton_repo_builder.measure.bench.load.messages import WorkerLoad
 from triton_repo_builder.measure.bench.load.senders import GrpcSender, HttpSender
 from triton_repo_builder.run.client.grpc import encode_request
 
-TEXTS = 300
+TEXTS = 500
 FIRST = 20
 """Texts before those that count."""
 
