@@ -23,18 +23,18 @@ def print_build(build: Build, publication: Publication, *, written: bool) -> Non
     console.echo(f"{publication.output}: {changed(changes) if changes else 'unchanged'}")
     for model in build.plan.models:
         console.echo(f"  {model.name:<28} {model.about}")
-    served = build.entry.served
-    tensors = (*served.endpoint.inputs, *served.endpoint.outputs)
+    made = build.entry.versions[build.version]
+    tensors = (*made.endpoint.inputs, *made.endpoint.outputs)
     shapes = ", ".join(f"{'optional ' if t.optional else ''}{t.name} {t}" for t in tensors)
     console.echo(f"endpoint {build.name}: {shapes}")
-    console.echo(f"  for Triton {served.triton_release}: {build.release_why}")
-    if served.facts:
-        console.echo("  " + ", ".join(f"{key} {_plain(value)}" for key, value in served.facts.items()))
-    if build.version != served.version:
+    console.echo(f"  for Triton {made.triton_release}: {build.release_why}")
+    if made.facts:
+        console.echo("  " + ", ".join(f"{key} {_plain(value)}" for key, value in made.facts.items()))
+    if made is not build.entry.served:
         from triton_repo_builder.produce.write import versions
 
         promote = versions.promotion(build.name, build.version, publication.output)
-        console.echo("next: ", _bold(promote), f" serves it in place of version {served.version}")
+        console.echo("next: ", _bold(promote), f" serves it in place of version {build.entry.served.version}")
         return
     repository = shlex.quote(str(publication.output))
     smoke, serve = _bold(f"trb smoke {repository}"), _bold(f"trb serve {repository}")
