@@ -120,7 +120,7 @@ def test_what_a_client_abandons_is_cancelled_down_to_triton(
         assert time.monotonic() - begun < 3
         until(lambda: cancelled(server, "slow") - gone >= 20)
         after = statistics(server, "slow")
-        assert after["success"] - before["success"] <= 6
+        assert after["success"] - before["success"] <= 10
         lines = [json.loads(line) for line in (tmp_path / "stderr").read_text().splitlines()]
         assert sum(line["gone"] for line in lines) >= 25
         page = requests.get(f"{url}/metrics", timeout=30).text

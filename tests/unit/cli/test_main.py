@@ -389,6 +389,18 @@ def test_after_the_next_version_the_last_line_promotes_it(
     assert run("promote", "net", folder, "--version", "2") == 0
 
 
+def test_the_facts_of_the_next_version_are_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny.text_model(tmp_path / "bert" / "model.onnx")
+    model = tiny.describe(tmp_path / "bert", architectures=["BertModel"])
+    argv = ["build", "--model", str(model), "--no-golden", "--output", str(tmp_path / "repository")]
+    assert run(*argv, "--pooling", "mean") == 0
+    assert "pooling mean" in capsys.readouterr().out
+    assert run(*argv, "--pooling", "cls", "--version", "next") == 0
+    assert "pooling cls" in capsys.readouterr().out
+
+
 def test_every_build_option_has_a_flag() -> None:
     command = cli.group.get_command(click.Context(cli.group), "build")
     assert command is not None

@@ -58,7 +58,8 @@ class BuildOptions:
         metadata=declare(
             ModelPath(),
             Topic.MODEL,
-            "ONNX file, a folder that an exporter wrote, or a model on the Hub: ORG/NAME, hf://ORG/NAME@REVISION.",
+            "ONNX file, a folder that an exporter wrote, a model on the Hub (ORG/NAME, hf://ORG/NAME@REVISION) "
+            "or of MLflow (models:/NAME/VERSION, runs:/RUN/PATH), or an s3:// or https:// address.",
             recorded=False,
         )
     )
@@ -167,7 +168,7 @@ class BuildOptions:
         0,
         Duration(),
         Topic.BATCHING,
-        "How long a request may wait for a batch to fill, e.g. 200us.",
+        "How long a request may wait for a batch to fill, e.g. 200us or 2ms.",
         default="0",
         metavar="TIME",
         rare=True,

@@ -11,7 +11,7 @@ from typing import Any
 from triton_repo_builder.run.gateway import access as accesses
 from triton_repo_builder.run.gateway import metrics, refusal, routes
 from triton_repo_builder.run.gateway.access import GONE, HEALTH, Access
-from triton_repo_builder.run.gateway.call import JSON, TEXT, Call, Reply, Route
+from triton_repo_builder.run.gateway.call import JSON, TEXT, Call, Reply, Route, after_writes
 from triton_repo_builder.run.gateway.gateway import Gateway
 from triton_repo_builder.run.gateway.options import MIB
 from triton_repo_builder.run.gateway.refusal import Headers, Refusal
@@ -89,10 +89,14 @@ class App:
             raise
         finally:
             self.gateway.admission.leave(access)
-            metrics.count(access)
-            self.gateway.log.request(access)
-            if tracer is not None and access.span is not None:
-                tracer.end(access.span, access, method)
+            after_writes(self._record, access, method)
+
+    def _record(self, access: Access, method: str) -> None:
+        """Traces of a request that is over, in metrics, log and spans."""
+        metrics.count(access)
+        self.gateway.log.request(access)
+        if self.gateway.tracer is not None and access.span is not None:
+            self.gateway.tracer.end(access.span, access, method)
 
     async def _answer(
         self, scope: Any, headers: dict[bytes, bytes], access: Access, receive: Receive

@@ -118,9 +118,7 @@ class Call:
         counting: asyncio.Future[list[int]]
         if self.quick(listed):
             counting = asyncio.get_running_loop().create_future()
-            counting.get_loop().call_soon(
-                counting.get_loop().call_soon, count, served.rules, listed, counting
-            )
+            after_writes(count, served.rules, listed, counting)
             try:
                 answers = await self.infer(served, columns, outputs)
                 counts = await counting
@@ -152,6 +150,12 @@ class Call:
     def quick(listed: Sequence[Any]) -> bool:
         """Whether tokens of texts, or of pairs of texts, are counted in about a millisecond."""
         return len(listed) < MANY and sum(map(characters, listed)) < QUICK
+
+
+def after_writes(function: Callable[..., object], *arguments: object) -> None:
+    """Call a function once what is written now has been sent: the loop sends at the end of its next turn."""
+    loop = asyncio.get_running_loop()
+    loop.call_soon(loop.call_soon, function, *arguments)
 
 
 def count(rules: TextRules, listed: Sequence[Any], counting: asyncio.Future[list[int]]) -> None:

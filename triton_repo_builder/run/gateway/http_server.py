@@ -153,6 +153,7 @@ class Connection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """The application has written its answer; the client has to take it."""
+        self._sent.flush()
         super().on_response_complete()
         self._watch_writing()
 

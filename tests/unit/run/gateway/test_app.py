@@ -335,6 +335,25 @@ def test_metrics_by_route_model_status_and_cause() -> None:
     assert "made" not in page.text
 
 
+def test_a_request_is_counted_after_its_answer_is_sent() -> None:
+    route = {"route": "/v1/models", "status": "200", "model": ""}
+
+    async def counts() -> list[float]:
+        async def send(message: Any) -> None:
+            taken.append(sample("trb_gateway_requests_total", **route))
+
+        taken: list[float] = []
+        scope = {"type": "http", "method": "GET", "path": "/v1/models", "headers": []}
+        await App(gateway())(scope, asyncio.Event().wait, send)
+        taken.append(sample("trb_gateway_requests_total", **route))
+        for _ in range(2):
+            await asyncio.sleep(0)
+        return [*taken, sample("trb_gateway_requests_total", **route)]
+
+    before, *others = asyncio.run(counts())
+    assert others == [before, before, before + 1]
+
+
 def test_the_log_says_what_a_request_was(capsys: pytest.CaptureFixture[str]) -> None:
     gate = gateway(log_format="json")
     headers = {"x-request-id": "r1", "traceparent": PARENT}
