@@ -81,6 +81,14 @@ def corrected(text: str, finding: Finding) -> str:
     return text
 
 
+def described(finding: Finding) -> str:
+    """What the correction of a finding does, for a list of changes."""
+    for remedy, path, value in FIXES.get(finding.code, ()):
+        if not value and re.search(remedy, finding.remedy):
+            return f"{path[-1]} removed"
+    return finding.remedy
+
+
 def _edit(document: Document, field: Field, value: str) -> tuple[int, int, str]:
     """Start, end and text of the edit that replaces a field or its value."""
     written = document.text[field.value_start : field.end]

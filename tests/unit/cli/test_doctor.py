@@ -55,6 +55,20 @@ def test_all_questions_are_answered_in_order(healthy: Path, capsys: pytest.Captu
     assert titles == list(QUESTIONS.values())
 
 
+def test_a_misnamed_file_is_named_and_what_it_hides_is_mended(
+    broken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (broken / "m" / "1" / "model.onnx").rename(broken / "m" / "1" / "scores.onnx")
+    config = broken / "m" / "config.pbtxt"
+    config.write_text(config.read_text().replace('name: "m"', 'name: "other"'))
+    assert run(broken, "-o", tmp_path / "copy") == 1
+    printed = capsys.readouterr().out
+    assert "m/config.pbtxt: name removed" in printed
+    assert 'm/config.pbtxt: default_model_filename: "scores.onnx"' in printed
+    assert "left:" not in printed
+    assert run(tmp_path / "copy") == 0
+
+
 def test_json(broken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     copy = tmp_path / "copy"
     assert run(broken, "--question", "batching,ready", "--json", "-o", copy) == 1

@@ -158,7 +158,8 @@ def _repairs(facts: Facts, finding: Finding) -> Iterator[Repair]:
     if model is None or facts.context is None:
         return
     if model.text is not None and fixes.corrected(model.text, finding) != model.text:
-        yield repairs.config(model.name, finding.remedy, lambda text: fixes.corrected(text, finding))
+        about = fixes.described(finding)
+        yield repairs.config(model.name, about, lambda text: fixes.corrected(text, finding))
         return
     if model.error is not None:
         return
@@ -187,6 +188,8 @@ def _repairs(facts: Facts, finding: Finding) -> Iterator[Repair]:
         )
     elif finding.code == "labels-missing":
         yield from _labels(context)
+    elif finding.code == "model-file-missing":
+        yield from _renamed(context, Path(finding.file))
 
 
 def _tensors(context: ModelContext) -> Iterator[Repair]:
@@ -251,6 +254,14 @@ def _smallest(facts: Facts, context: ModelContext) -> Repair:
     rows = min((step.rows for step in steps if step and step.rows), default=0)
     edit = repairs.put("max_batch_size", f"max_batch_size: {rows}")
     return repairs.config(context.name, f"max_batch_size: {rows}, the smallest of its steps", edit)
+
+
+def _renamed(context: ModelContext, missing: Path) -> Iterator[Repair]:
+    """The only file of the kind beside the one that is not there."""
+    beside = [file.name for file in missing.parent.glob(f"*{missing.suffix}")]
+    if len(beside) == 1 and not context.config.default_model_filename:
+        statement = f'default_model_filename: "{beside[0]}"'
+        yield repairs.config(context.name, statement, repairs.put("default_model_filename", statement))
 
 
 def _labels(context: ModelContext) -> Iterator[Repair]:

@@ -58,8 +58,9 @@ class BuildOptions:
         metadata=declare(
             ModelPath(),
             Topic.MODEL,
-            "ONNX file, a folder that an exporter wrote, a model on the Hub (ORG/NAME, hf://ORG/NAME@REVISION) "
-            "or of MLflow (models:/NAME/VERSION, runs:/RUN/PATH), or an s3:// or https:// address.",
+            "ONNX file, a folder that an exporter wrote, a model on the Hub (ORG/NAME, "
+            "hf://ORG/NAME@REVISION) or of MLflow (models:/NAME/VERSION, runs:/RUN/PATH), or an s3:// "
+            "or https:// address.",
             recorded=False,
         )
     )
