@@ -82,7 +82,7 @@ def corrected(text: str, finding: Finding) -> str:
 
 
 def described(finding: Finding) -> str:
-    """What the correction of a finding does, for a list of changes."""
+    """The effect of a correction, for a list of changes."""
     for remedy, path, value in FIXES.get(finding.code, ()):
         if not value and re.search(remedy, finding.remedy):
             return f"{path[-1]} removed"

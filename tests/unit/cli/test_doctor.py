@@ -60,7 +60,7 @@ def test_a_misnamed_file_is_named_and_what_it_hides_is_mended(
 ) -> None:
     (broken / "m" / "1" / "model.onnx").rename(broken / "m" / "1" / "scores.onnx")
     config = broken / "m" / "config.pbtxt"
-    config.write_text(config.read_text().replace('name: "m"', 'name: "other"'))
+    config.write_text('name: "other"\n' + config.read_text())
     assert run(broken, "-o", tmp_path / "copy") == 1
     printed = capsys.readouterr().out
     assert "m/config.pbtxt: name removed" in printed
