@@ -1,7 +1,7 @@
 """What a server in between adds for a lone client: each text goes every way, one after the other.
 
-A lone client's p50 swings by a millisecond from run to run; the difference of two answers to one text
-does not.
+Two p50s, each of texts and moments of its own, swing by more than what is looked for; the times of one text
+right after each other differ by less.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 It fuses ``LayerNormalization(x + y)`` to SkipLayerNormalization where it knows x and y to be of the same
 three sizes (skip_layer_norm_fusion.cc), which it cannot infer inside a loop. A bias added to one of them
 joins if that sum, too, has a known shape. This is faster with each ONNX Runtime that a Triton release has
-had: all-MiniLM takes 5 to 12 % less time with 1.27 to 1.29, but 8 to 10 % more with 1.30 and 1.31, where the
-embedded backend turns it off (ort_session.py).
+had; from 1.30 on it is slower, and the embedded backend turns it off (ort_session.py).
 """
 
 from __future__ import annotations
