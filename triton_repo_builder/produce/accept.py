@@ -202,7 +202,7 @@ def _hand_edit(edited: _Edited, group: tuple[Place, ...], approval: Approval) ->
     base = _base(edited, group)
     if base == data:
         return HandEdit(places=places, data=data, edit=None)
-    approvals = (*(before.approvals if before else ()), approval)
+    approvals = (*(each for each in (before.approvals if before else ()) if each != approval), approval)
     edit = Edit(built=built, approvals=approvals, diff=edits.difference(base, data))
     return HandEdit(places=places, data=data, edit=edit)
 

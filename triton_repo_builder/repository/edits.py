@@ -43,7 +43,7 @@ class Edit:
     built: str
     """Hex sha256 of the file as ``trb`` built it."""
     approvals: tuple[Approval, ...]
-    """One for each ``trb accept``, the newest last."""
+    """One for each ``trb accept`` with another name or reason, the newest last."""
     diff: tuple[str, ...] | None = None
     """Hunks of a unified diff from the built text; None if that text is unknown, or is not text."""
 

@@ -182,6 +182,16 @@ def test_a_second_edit_keeps_the_first_and_its_reason(models: tuple[Path, Path],
     is_right(output)
 
 
+def test_the_same_reason_twice_is_recorded_once(models: tuple[Path, Path], output: Path) -> None:
+    """As when a diff is added later, with --model, by the same command line."""
+    build(models[0], output)
+    before = edit(output, MODEL, "count: 2", "count: 3")
+    accepted(output)
+    accepted(output, recover=remembering(before=before))
+    assert edits_of(output)[MODEL].approvals == (JO,)
+    assert edits_of(output)[MODEL].diff is not None
+
+
 def test_what_was_built_is_known_by_all_but_its_content_digest(
     models: tuple[Path, Path], output: Path
 ) -> None:
