@@ -44,12 +44,14 @@ def command(places: tuple[Path, ...], options: AcceptOptions) -> None:
 
     Shows each edit and records it in manifest.json, with your name and the reason. From then on check,
     verify, commit, serve, promote and apply take the edited file as right, and trb build applies the edit
-    again. Refuses what trb check finds wrong for Triton.
+    again. The diff is from what trb built: git has it if you committed that, else name the model with
+    --model. Refuses what trb check finds wrong for Triton.
 
     \b
     Examples:
       trb accept --dry-run
       trb accept --why "two instances: the tokenizer was the bottleneck"
+      trb accept --why "two instances" --model exported/minilm
       trb accept model_repository/bert_model/config.pbtxt --why "longer queue for the nightly batch"
     """
     from triton_repo_builder.base.errors import Code, TrbError
@@ -141,8 +143,8 @@ def _print_edit(edited: HandEdit) -> None:
         return
     if edited.edit.diff is None:
         console.note(
-            f"{edited.path}: what trb built is not in git, so a later build has no diff to apply; to "
-            "have one, name the model that it was built from: trb accept … --model PATH (also later)"
+            f"{edited.path}: no diff can be shown: what trb built is not in git; a later build has none to "
+            "apply. Name the model that it was built from: trb accept … --model PATH (also later)"
         )
         return
     console.echo(f"--- {edited.path} (as trb built it)\n+++ {edited.path}")

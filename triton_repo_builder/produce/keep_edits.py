@@ -84,7 +84,11 @@ class _Keeper:
             place = self._places.get(canonical)
             if place is None or edit.built not in {accepted.sha256(form) for form in place.forms(data)}:
                 raise self._conflict(
-                    path, edit, "what trb built then is unknown, and this build writes another file"
+                    path,
+                    edit,
+                    "it was accepted without a diff from what trb built, and this build writes another file",
+                    f"give it a diff: trb accept {self._output} --why REASON --model PATH, where PATH is the "
+                    "model that it was built from; then build again (--force drops the edit)",
                 )
             return place.rendered(self._on_disk(place))
         try:
@@ -131,12 +135,12 @@ class _Keeper:
             notes=(*self._build.notes, *notes),
         )
 
-    def _conflict(self, path: str, edit: Edit, reason: str) -> TrbError:
+    def _conflict(self, path: str, edit: Edit, reason: str, remedy: str = DROP) -> TrbError:
         return TrbError(
             Code.EDITED_FILE,
             f"an accepted edit cannot be kept, nothing was written ({edit}): {reason}",
             where=str(self._output / path),
-            remedy=DROP,
+            remedy=remedy,
         )
 
 

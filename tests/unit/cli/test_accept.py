@@ -50,7 +50,7 @@ def test_a_file_is_named_from_anywhere(places: list[str], net: Path, tmp_path: P
         "accepted 1 edit by Jo <jo@example.org>, of which trb build cannot keep those without a diff"
         in done.stdout
     )
-    assert "a later build has no diff to apply" in done.stderr
+    assert "no diff can be shown: what trb built is not in git; a later build has none to apply" in done.stderr
     document = json.loads((tmp_path / "model_repository" / "manifest.json").read_text())
     edit = document["endpoints"]["net"]["edits"]["net/config.pbtxt"]
     why = "two instances: the tokenizer was the bottleneck"

@@ -343,6 +343,7 @@ def test_a_file_whose_built_text_is_unknown(same: bool, models: tuple[Path, Path
     with pytest.raises(TrbError) as caught:
         build(models[0], output, max_batch_size=16)
     assert caught.value.code is Code.EDITED_FILE
+    assert f"trb accept {output} --why REASON --model PATH" in caught.value.remedy
     assert tiny.tree(output) == before
 
 
