@@ -36,7 +36,7 @@ def keep(build: Build, output: Path, *, force: bool = False) -> Build:
         return build
     if force:
         dropped = [
-            f"the accepted edit of {path} is dropped (--force): {edit}"
+            f"the {_what(edit)} {path} is dropped (--force): {edit}"
             for path, edit in sorted(old.edits.items())
         ]
         return replace(build, notes=(*build.notes, *dropped))
@@ -63,6 +63,14 @@ class _Keeper:
             path = accepted.renumbered(canonical, self._old.version, self._build.version)
             edited = self._edited(canonical, path, edit)
             fresh = self._files.get(path)
+            if edit.added and edited is not None and fresh is None:
+                stay[path] = edit
+                self._files[path] = File(path=path, content=edited)
+                notes.append(f"the accepted file {path} is kept: {edit}")
+                continue
+            if edit.added and edited is None and fresh is None:
+                notes.append(f"the accepted file {path} is there no more: it is no longer recorded")
+                continue
             if edited is None or fresh is None:
                 notes.append(f"this build writes the accepted edit of {path} by itself: it is no longer one")
                 continue
@@ -76,6 +84,8 @@ class _Keeper:
     def _edited(self, canonical: str, path: str, edit: Edit) -> bytes | None:
         """The rendered content with an edit; None if the build writes that by itself."""
         fresh = self._files.get(path)
+        if edit.added:
+            return self._added(canonical, path, edit)
         if fresh is None:
             raise self._conflict(path, edit, "this build writes no such file")
         data = _bytes(fresh)
@@ -100,6 +110,16 @@ class _Keeper:
                 lines = "".join(f"\n  {line}" for line in conflict.lines)
                 raise self._conflict(path, edit, f"it does not fit what this build writes:{lines}") from None
             return None
+
+    def _added(self, canonical: str, path: str, edit: Edit) -> bytes | None:
+        """The content of a file that somebody added; None if it is gone, or the build writes it by itself."""
+        place, fresh = self._places.get(canonical), self._files.get(path)
+        if place is None or not (self._output / place.path).is_file():
+            return None
+        data = self._on_disk(place)
+        if fresh is not None and _bytes(fresh) != data:
+            raise self._conflict(path, edit, "this build writes another file of that name")
+        return None if fresh else data
 
     def _on_disk(self, place: Place) -> bytes:
         """The accepted content. Raises ``TrbError`` EDITED_FILE if it was edited since."""
@@ -142,6 +162,10 @@ class _Keeper:
             where=str(self._output / path),
             remedy=remedy,
         )
+
+
+def _what(edit: Edit) -> str:
+    return "accepted file" if edit.added else "accepted edit of"
 
 
 def _bytes(file: File) -> bytes:
