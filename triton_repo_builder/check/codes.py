@@ -308,7 +308,7 @@ _MANIFEST = _group(
     ("error", "manifest-lost", "A model that `trb build` wrote, without the manifest.",
      "restore manifest.json (git checkout), or build again"),
     ("warning", "manifest-extra", "A file that `trb build` did not write, inside a model that it did.",
-     "remove it if it is not yours; a build leaves it alone"),
+     "remove it if it is not yours, else record it (trb accept); a build leaves it alone"),
 )  # fmt: skip
 
 _LIVE = _group(

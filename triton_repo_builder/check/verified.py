@@ -40,6 +40,7 @@ def check(repository: Repository) -> int:
             Code.DIGEST_MISMATCH,
             "is not as trb built it:\n" + "\n".join(f"  {line}" for line in wrong),
             where=str(repository.path),
-            remedy="restore these files (git checkout, trb fetch, trb pull), or build the repository again",
+            remedy="record what you edited or added yourself (trb accept); else restore these files (git "
+            "checkout, trb fetch, trb pull), or build the repository again",
         )
     return len(files)

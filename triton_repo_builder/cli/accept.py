@@ -40,16 +40,18 @@ class AcceptOptions:
 @click.argument("places", nargs=-1, type=Place(), metavar="[REPOSITORY] [FILES]...")
 @declared.options(options=AcceptOptions)
 def command(places: tuple[Path, ...], options: AcceptOptions) -> None:
-    """Accept hand edits of files that trb wrote: of FILES, or of all edited files in REPOSITORY.
+    """Accept hand edits of files that trb wrote, and added files: FILES, or all in REPOSITORY.
 
     Shows each edit and records it in manifest.json, with your name and the reason. From then on check,
     verify, commit, serve, promote and apply take the edited file as right, and trb build applies the edit
-    again. Refuses what trb check finds wrong for Triton.
+    again. The diff is from what trb built: git has it if you committed that, else name the model with
+    --model. Refuses what trb check finds wrong for Triton.
 
     \b
     Examples:
       trb accept --dry-run
       trb accept --why "two instances: the tokenizer was the bottleneck"
+      trb accept --why "two instances" --model exported/minilm
       trb accept model_repository/bert_model/config.pbtxt --why "longer queue for the nightly batch"
     """
     from triton_repo_builder.base.errors import Code, TrbError
@@ -128,7 +130,9 @@ def _print(acceptance: Acceptance, approval: Approval, *, written: bool) -> None
         _print_edit(each)
     number = counted(len(acceptance.edits), "edit")
     if written:
-        kept = all(each.edit is None or each.edit.diff is not None for each in acceptance.edits)
+        kept = all(
+            each.edit is None or each.edit.added or each.edit.diff is not None for each in acceptance.edits
+        )
         after = "which trb build keeps" if kept else "of which trb build cannot keep those without a diff"
         console.echo(f"{root}: accepted {number} by {approval.by}, {after}")
     else:
@@ -139,10 +143,13 @@ def _print_edit(edited: HandEdit) -> None:
     if edited.edit is None:
         console.echo(f"{edited.path}: again as trb built it")
         return
+    if edited.edit.added:
+        console.echo(f"{edited.path}: added, {len(edited.data):,} bytes")
+        return
     if edited.edit.diff is None:
         console.note(
-            f"{edited.path}: what trb built is not in git, so a later build has no diff to apply; to "
-            "have one, name the model that it was built from: trb accept … --model PATH (also later)"
+            f"{edited.path}: no diff can be shown: what trb built is not in git; a later build has none to "
+            "apply. Name the model that it was built from: trb accept … --model PATH (also later)"
         )
         return
     console.echo(f"--- {edited.path} (as trb built it)\n+++ {edited.path}")
@@ -164,7 +171,8 @@ def _print_json(acceptance: Acceptance, approval: Approval, *, written: bool) ->
                 "path": each.path,
                 "endpoint": each.places[0].endpoint,
                 "version": each.places[0].entry.version,
-                "built": each.edit.built if each.edit else None,
+                "added": each.edit is not None and each.edit.added,
+                "built": (each.edit.built or None) if each.edit else None,
                 "diff": list(each.edit.diff) if each.edit and each.edit.diff is not None else None,
             }
             for each in acceptance.edits

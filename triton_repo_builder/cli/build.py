@@ -127,7 +127,8 @@ def _build_one(flags: dict[str, Any], run: RunOptions) -> int:
     if run.as_json:
         console.echo(build_report.as_json(built, publication, written=run.writes, identical_to=same))
     elif run.diff:
-        console.echo(publish.diff(publication) or "no change", nl=not publication.changes)
+        shown = publish.diff(publication)
+        console.echo(shown or "no change", nl=not shown)
     else:
         build_report.print_build(built, publication, written=run.writes)
     if run.explain and not run.as_json:

@@ -60,7 +60,8 @@ def run(folder: Path, flags: Mapping[str, Any], run: RunOptions) -> int:
     if run.as_json:
         console.echo(_json(result, written=written))
     elif run.diff:
-        console.echo(publish.diff(result.publication) or "no change", nl=not result.publication.changes)
+        shown = publish.diff(result.publication)
+        console.echo(shown or "no change", nl=not shown)
     else:
         _report(result, written=write)
     _failures(result)
@@ -81,7 +82,7 @@ def _report(result: BuildAllResult, *, written: bool) -> None:
         return
     shared = {name for build in result.builds for name in build.plan.shared}
     tokenizers = f", {counted(len(shared), 'tokenizer')}" if shared else ""
-    changes = build_report.changed(publication.changes) if publication.changes else "unchanged"
+    changes = build_report.changed(publication.changes)
     console.echo(f"{publication.output}: {counted(len(result.builds), 'endpoint')}{tokenizers}; {changes}")
     if result.builds:
         where = shlex.quote(str(publication.output))

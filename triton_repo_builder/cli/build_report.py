@@ -20,7 +20,7 @@ def print_build(build: Build, publication: Publication, *, written: bool) -> Non
     if not written:
         print_dry_run(changes)
         return
-    console.echo(f"{publication.output}: {changed(changes) if changes else 'unchanged'}")
+    console.echo(f"{publication.output}: {changed(changes)}")
     for model in build.plan.models:
         console.echo(f"  {model.name:<28} {model.about}")
     served = build.entry.served
@@ -49,7 +49,11 @@ def print_settings(build: Build) -> None:
 
 
 def changed(changes: Changes) -> str:
-    """``1 added, 2 changed, 3 removed``."""
+    """``1 added, 2 changed, 3 removed``, ``unchanged``, or what changes in manifest.json alone."""
+    if changes.record:
+        return f"only manifest.json changes ({'; '.join(changes.record)})"
+    if not changes:
+        return "unchanged"
     return f"{len(changes.added)} added, {len(changes.changed)} changed, {len(changes.removed)} removed"
 
 
@@ -101,6 +105,7 @@ def summary(publication: Publication, *, written: bool) -> dict[str, Any]:
         "output": str(publication.output),
         "written": written,
         "changes": {"added": changes.added, "changed": changes.changed, "removed": changes.removed},
+        "record": changes.record,
         "edited": changes.edited,
     }
 

@@ -13,9 +13,10 @@ from triton_repo_builder.cli.options import Place
 
 if TYPE_CHECKING:
     from triton_repo_builder.produce.inspect import Inspection
+    from triton_repo_builder.repository.interface import Tensor
 
 
-@click.command(name="inspect", short_help="Show what a model file contains.")
+@click.command(name="inspect", short_help="Show what a model file, or a repository, contains.")
 @click.argument("path", type=Place())
 @click.option(
     "--tokenizer",
@@ -27,18 +28,26 @@ if TYPE_CHECKING:
 def command(path: Path, tokenizer: Path | None, file: str | None, as_json: bool) -> None:
     """Show what an ONNX model contains: tensors, batching, tokenizer, task, size, releases that can load it.
 
-    Reads the graph only, however large the weights are.
+    Reads the graph only, however large the weights are. Of a model repository it lists the endpoints: task,
+    versions, inputs, outputs and the release that each was built for.
 
     \b
     Examples:
       trb inspect bert.onnx
       trb inspect exported/minilm --json | jq .releases
+      trb inspect model_repository
     """
     from triton_repo_builder.cli import hub
     from triton_repo_builder.model.read.options import BuildOptions
     from triton_repo_builder.model.read.source import SourceOverrides
     from triton_repo_builder.produce import inspect
+    from triton_repo_builder.repository import contents
 
+    if contents.is_repository(path):
+        if tokenizer or file:
+            raise click.UsageError(f"{path} is a model repository: --tokenizer and --file are for a model.")
+        _print_repository(path, as_json=as_json)
+        return
     options, notes = hub.fetched(BuildOptions(model=path, tokenizer=tokenizer, file=file))
     for note in notes:
         console.note(note)
@@ -49,6 +58,36 @@ def command(path: Path, tokenizer: Path | None, file: str | None, as_json: bool)
         console.echo(json.dumps(inspect.as_json(inspection), indent=1, ensure_ascii=False))
     else:
         _print(inspection)
+
+
+def _print_repository(path: Path, *, as_json: bool) -> None:
+    from triton_repo_builder import repository
+    from triton_repo_builder.repository import contents
+
+    entries = contents.entries(repository.read(path))
+    if as_json:
+        import json
+
+        listed = [entry.to_json() for entry in entries]
+        console.echo(json.dumps({"repository": str(path), "endpoints": listed}, indent=1, ensure_ascii=False))
+        return
+    rows = [
+        (
+            entry.endpoint.name,
+            entry.task or "not built by trb",
+            ", ".join(f"{each}{'' if each in entry.served else ' (waits)'}" for each in entry.versions),
+            _tensors(entry.endpoint.inputs),
+            _tensors(entry.endpoint.outputs),
+            entry.triton_release,
+        )
+        for entry in entries
+    ]
+    console.table(("endpoint", "task", "version", "inputs", "outputs", "Triton"), rows)
+
+
+def _tensors(tensors: tuple[Tensor, ...]) -> str:
+    lines = (f"{'optional ' if each.optional else ''}{each.name} {each}" for each in tensors)
+    return visible("\n".join(lines)) or "left to the server"
 
 
 def _print(inspection: Inspection) -> None:

@@ -10,13 +10,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from triton_repo_builder import check, repository
-from triton_repo_builder.base import files
+from triton_repo_builder.base import files, releases
 from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.base.files import File
+from triton_repo_builder.produce import check_files
 from triton_repo_builder.produce.write import accepted, versions
 from triton_repo_builder.produce.write.accepted import Place
 from triton_repo_builder.repository import (
     CONFIG,
     MANIFEST,
+    SHARED,
+    VERSION,
     Manifest,
     content,
     edits,
@@ -76,10 +80,17 @@ def prepare(root: Path, names: Sequence[str], approval: Approval, recover: Recov
         )
     altered = {each.path for each in integrity.altered(root, recorded.files) if not each.missing}
     altered |= _without_diff(root, recorded, recover)
-    chosen = _chosen(root, names, recorded, altered)
+    added = _added(root, recorded)
+    chosen = _chosen(root, names, {*recorded.files, *added}, altered | {*added})
+    recorded = _listing(root, recorded, {path: copies for path, copies in added.items() if path in chosen})
+    altered |= chosen
     groups = _groups(recorded, altered, chosen, root)
     _refuse_errors(root, [places[0] for places in groups])
-    edited = _Edited(root=root, recorded=recorded, altered=frozenset(altered), recover=recover)
+    if {*added} - chosen:
+        _refuse_incomplete(root, recorded, groups)
+    edited = _Edited(
+        root=root, recorded=recorded, altered=frozenset(altered), added=frozenset(added), recover=recover
+    )
     hand_edits = tuple(_hand_edit(edited, places, approval) for places in groups)
     contents, after = _contents(root, recorded, hand_edits)
     return Acceptance(root=root, edits=hand_edits, contents={**contents, MANIFEST: after.to_text().encode()})
@@ -88,7 +99,11 @@ def prepare(root: Path, names: Sequence[str], approval: Approval, recover: Recov
 def write(acceptance: Acceptance) -> None:
     """Write the record, and copies of the edited files: all or nothing. Raises ``TrbError``."""
     root, contents = acceptance.root, acceptance.contents
-    changed = {path: data for path, data in contents.items() if files.read(root / path) != data}
+    changed = {
+        path: data
+        for path, data in contents.items()
+        if not (root / path).is_file() or files.read(root / path) != data
+    }
     with undo.undoable(root, {path: {data} for path, data in changed.items()}):
         for path, data in changed.items():
             files.write(root / path, data)
@@ -99,24 +114,63 @@ def _without_diff(root: Path, recorded: Manifest, recover: Recover) -> set[str]:
     paths = set()
     for place in (place for name in recorded.endpoints for place in accepted.places(recorded, name)):
         edit = place.entry.edits.get(place.canonical)
-        if edit is not None and edit.diff is None and (root / place.path).is_file():
+        if edit is not None and edit.diff is None and not edit.added and (root / place.path).is_file():
             built = recover(place.path, _is_recorded(place, edit.built))
             if edits.difference(built, files.read(root / place.path)) is not None:
                 paths.add(place.path)
     return paths
 
 
-def _chosen(root: Path, names: Sequence[str], recorded: Manifest, altered: Collection[str]) -> set[str]:
-    """The edited files to accept."""
+def _added(root: Path, recorded: Manifest) -> dict[str, tuple[str, ...]]:
+    """Files that somebody added to a version, each with its paths: one, or two beside other versions.
+
+    Links are left out, and models that endpoints share: they are named by their content.
+    """
+    added: dict[str, tuple[str, ...]] = {}
+    for endpoint in recorded.endpoints.values():
+        entry = endpoint.served
+        copied = {path.split("/")[0] for path in recorded.files if path.split("/")[1:3] == _own(entry)}
+        for model in {*endpoint.models} - {*entry.shared}:
+            for path in (each.path for each in integrity.added(root, recorded.files, model)):
+                _, *rest = path.split("/")
+                if (root / path).is_symlink() or rest[-1] == CONFIG or any(map(files.is_foreign, rest)):
+                    continue
+                if VERSION.fullmatch(rest[0]) and len(rest) > 1:
+                    if int(rest[0]) in endpoint.versions and rest[:2] != _own(entry):
+                        added[path] = (path,)
+                elif model in copied:
+                    added[path] = (path, "/".join((model, *_own(entry), *rest)))
+                else:
+                    added[path] = (path,)
+    return added
+
+
+def _own(entry: VersionEntry) -> list[str]:
+    """The folder, in each model's, of a version's own copies."""
+    return [str(entry.version), SHARED]
+
+
+def _listing(root: Path, recorded: Manifest, added: Mapping[str, tuple[str, ...]]) -> Manifest:
+    """The manifest with added files."""
+    records = {
+        copy: FileRecord(sha256=files.hash_file(root / path), bytes=(root / path).stat().st_size)
+        for path, copies in added.items()
+        for copy in copies
+    }
+    return replace(recorded, files={**recorded.files, **records})
+
+
+def _chosen(root: Path, names: Sequence[str], paths: Collection[str], altered: Collection[str]) -> set[str]:
+    """The edited and added files to accept."""
     chosen: set[str] = set()
     for name in names:
-        below = [path for path in recorded.files if path == name or path.startswith(f"{name}/")]
+        below = [path for path in paths if path == name or path.startswith(f"{name}/")]
         if not below:
             raise TrbError(
                 Code.NOT_FOUND,
-                "trb wrote no such file, so there is no edit of it",
+                "trb wrote no such file, and none was added to an endpoint's own models",
                 where=str(root / name),
-                remedy="name a file that trb check reports as changed; files of your own need no record",
+                remedy="name a file that trb check reports as changed or added (manifest-extra)",
             )
         chosen |= {path for path in below if path in altered}
     return chosen if names else {*altered}
@@ -165,6 +219,21 @@ def _refuse_errors(root: Path, places: Sequence[Place]) -> None:
         )
 
 
+def _refuse_incomplete(root: Path, recorded: Manifest, groups: Sequence[tuple[Place, ...]]) -> None:
+    """Raise FAILED_CHECKS if the accepted files need an added one that was not named with them."""
+    for entry in {(place.endpoint, place.entry.version): place.entry for place, *_ in groups}.values():
+        listed = [path for path in recorded.files if path.split("/")[0] in entry.models]
+        staged = [File(path=path, source=root / path) for path in listed if (root / path).is_file()]
+        findings = check_files.findings(staged, releases.get(entry.triton_release))
+        for error in (each for each in findings if each.severity == "error"):
+            raise TrbError(
+                Code.FAILED_CHECKS,
+                f"needs a file that trb did not write and that is not accepted with it: {error.message}",
+                where=str(root / error.where),
+                remedy="accept both: name the added file, too, or name no files at all",
+            )
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Edited:
     """A repository with edited files."""
@@ -172,6 +241,8 @@ class _Edited:
     root: Path
     recorded: Manifest
     altered: frozenset[str]
+    """Edited and added files."""
+    added: frozenset[str]
     recover: Recover
 
 
@@ -179,6 +250,10 @@ def _hand_edit(edited: _Edited, group: tuple[Place, ...], approval: Approval) ->
     root, recorded = edited.root, edited.recorded
     places = tuple(place for place in group if place.path in edited.altered)
     place = places[0]
+    before = place.entry.edits.get(place.canonical)
+    if place.path in edited.added or (before and before.added):
+        added = Edit(built="", approvals=_approvals(before, approval))
+        return HandEdit(places=places, data=_read(root, place), edit=added)
     _refuse_unfit(root, recorded, place)
     try:
         data, *others = [each.rendered(files.read(root / each.path)) for each in places]
@@ -197,14 +272,23 @@ def _hand_edit(edited: _Edited, group: tuple[Place, ...], approval: Approval) ->
                 root / each.path, message, f"{BACK}; trb promote changes the version that is served"
             )
     _refuse_interface(root, recorded, place, data)
-    before = place.entry.edits.get(place.canonical)
     built = before.built if before else recorded.files[place.path].sha256
     base = _base(edited, group)
     if base == data:
         return HandEdit(places=places, data=data, edit=None)
-    approvals = (*(before.approvals if before else ()), approval)
-    edit = Edit(built=built, approvals=approvals, diff=edits.difference(base, data))
+    edit = Edit(built=built, approvals=_approvals(before, approval), diff=edits.difference(base, data))
     return HandEdit(places=places, data=data, edit=edit)
+
+
+def _approvals(before: Edit | None, approval: Approval) -> tuple[Approval, ...]:
+    return (*(each for each in (before.approvals if before else ()) if each != approval), approval)
+
+
+def _read(root: Path, place: Place) -> bytes:
+    try:
+        return files.read(root / place.path)
+    except OSError as error:
+        raise files.explain(error, root) from None
 
 
 def _unsealed(root: Path, place: Place) -> bytes:

@@ -36,7 +36,7 @@ def keep(build: Build, output: Path, *, force: bool = False) -> Build:
         return build
     if force:
         dropped = [
-            f"the accepted edit of {path} is dropped (--force): {edit}"
+            f"the {_what(edit)} {path} is dropped (--force): {edit}"
             for path, edit in sorted(old.edits.items())
         ]
         return replace(build, notes=(*build.notes, *dropped))
@@ -63,6 +63,14 @@ class _Keeper:
             path = accepted.renumbered(canonical, self._old.version, self._build.version)
             edited = self._edited(canonical, path, edit)
             fresh = self._files.get(path)
+            if edit.added and edited is not None and fresh is None:
+                stay[path] = edit
+                self._files[path] = File(path=path, content=edited)
+                notes.append(f"the accepted file {path} is kept: {edit}")
+                continue
+            if edit.added and edited is None and fresh is None:
+                notes.append(f"the accepted file {path} is there no more: it is no longer recorded")
+                continue
             if edited is None or fresh is None:
                 notes.append(f"this build writes the accepted edit of {path} by itself: it is no longer one")
                 continue
@@ -76,6 +84,8 @@ class _Keeper:
     def _edited(self, canonical: str, path: str, edit: Edit) -> bytes | None:
         """The rendered content with an edit; None if the build writes that by itself."""
         fresh = self._files.get(path)
+        if edit.added:
+            return self._added(canonical, path, edit)
         if fresh is None:
             raise self._conflict(path, edit, "this build writes no such file")
         data = _bytes(fresh)
@@ -84,7 +94,11 @@ class _Keeper:
             place = self._places.get(canonical)
             if place is None or edit.built not in {accepted.sha256(form) for form in place.forms(data)}:
                 raise self._conflict(
-                    path, edit, "what trb built then is unknown, and this build writes another file"
+                    path,
+                    edit,
+                    "it was accepted without a diff from what trb built, and this build writes another file",
+                    f"give it a diff: trb accept {self._output} --why REASON --model PATH, where PATH is the "
+                    "model that it was built from; then build again (--force drops the edit)",
                 )
             return place.rendered(self._on_disk(place))
         try:
@@ -96,6 +110,16 @@ class _Keeper:
                 lines = "".join(f"\n  {line}" for line in conflict.lines)
                 raise self._conflict(path, edit, f"it does not fit what this build writes:{lines}") from None
             return None
+
+    def _added(self, canonical: str, path: str, edit: Edit) -> bytes | None:
+        """The content of a file that somebody added; None if it is gone, or the build writes it by itself."""
+        place, fresh = self._places.get(canonical), self._files.get(path)
+        if place is None or not (self._output / place.path).is_file():
+            return None
+        data = self._on_disk(place)
+        if fresh is not None and _bytes(fresh) != data:
+            raise self._conflict(path, edit, "this build writes another file of that name")
+        return None if fresh else data
 
     def _on_disk(self, place: Place) -> bytes:
         """The accepted content. Raises ``TrbError`` EDITED_FILE if it was edited since."""
@@ -131,13 +155,17 @@ class _Keeper:
             notes=(*self._build.notes, *notes),
         )
 
-    def _conflict(self, path: str, edit: Edit, reason: str) -> TrbError:
+    def _conflict(self, path: str, edit: Edit, reason: str, remedy: str = DROP) -> TrbError:
         return TrbError(
             Code.EDITED_FILE,
             f"an accepted edit cannot be kept, nothing was written ({edit}): {reason}",
             where=str(self._output / path),
-            remedy=DROP,
+            remedy=remedy,
         )
+
+
+def _what(edit: Edit) -> str:
+    return "accepted file" if edit.added else "accepted edit of"
 
 
 def _bytes(file: File) -> bytes:

@@ -41,11 +41,16 @@ class Edit:
     """An accepted edit of one file of a version."""
 
     built: str
-    """Hex sha256 of the file as ``trb`` built it."""
+    """Hex sha256 of the file as ``trb`` built it; empty for a file that somebody added."""
     approvals: tuple[Approval, ...]
-    """One for each ``trb accept``, the newest last."""
+    """One for each ``trb accept`` with another name or reason, the newest last."""
     diff: tuple[str, ...] | None = None
     """Hunks of a unified diff from the built text; None if that text is unknown, or is not text."""
+
+    @property
+    def added(self) -> bool:
+        """Whether ``trb`` built no such file."""
+        return not self.built
 
     @classmethod
     def of_json(cls, document: Mapping[str, Any]) -> Edit:
@@ -54,7 +59,7 @@ class Edit:
         if diff is not None and not (isinstance(diff, list) and all(isinstance(line, str) for line in diff)):
             raise TypeError("'diff' of an edit is not a list of lines")
         return cls(
-            built=str(document["built"]),
+            built=str(document.get("built", "")),
             approvals=tuple(
                 Approval(by=str(each["by"]), why=str(each["why"])) for each in document["approvals"]
             ),
@@ -62,7 +67,8 @@ class Edit:
         )
 
     def to_json(self) -> dict[str, Any]:
-        stated = {"built": self.built, "approvals": [vars(each) for each in self.approvals]}
+        built = {} if self.added else {"built": self.built}
+        stated = {**built, "approvals": [vars(each) for each in self.approvals]}
         return {**stated, "diff": list(self.diff)} if self.diff is not None else stated
 
     def __str__(self) -> str:

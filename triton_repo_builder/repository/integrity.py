@@ -40,7 +40,7 @@ def altered(root: Path, records: Mapping[str, FileRecord]) -> tuple[Altered, ...
 
 @dataclass(frozen=True, kw_only=True)
 class Unlisted:
-    """Code beside the recorded files, which a model might import."""
+    """A file beside the recorded ones."""
 
     path: str
 
@@ -56,6 +56,15 @@ def unlisted(root: Path, manifest: Manifest, models: Iterable[str], version: int
         for path in importable.below(root, f"{model}/{version}")
         if path not in manifest.files and not importable.cached(path)
     )
+
+
+def added(root: Path, recorded: Collection[str], model: str) -> Iterator[Unlisted]:
+    """Files of any kind in a model's folder that the manifest does not list, without ``__pycache__``."""
+    for present in sorted((root / model).rglob("*")):
+        path = present.relative_to(root).as_posix()
+        served = present.is_file() or present.is_symlink()  # Triton follows a link to a folder
+        if served and path not in recorded and not importable.cached(path):
+            yield Unlisted(path=path)
 
 
 @dataclass(frozen=True, kw_only=True)

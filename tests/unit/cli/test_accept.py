@@ -10,7 +10,7 @@ import tiny
 from cli import call
 
 from triton_repo_builder.base.errors import Code
-from triton_repo_builder.ship.vcs import earlier
+from triton_repo_builder.ship.vcs import earlier, git
 
 WHY = "two instances:\n the tokenizer was the bottleneck"
 
@@ -50,7 +50,9 @@ def test_a_file_is_named_from_anywhere(places: list[str], net: Path, tmp_path: P
         "accepted 1 edit by Jo <jo@example.org>, of which trb build cannot keep those without a diff"
         in done.stdout
     )
-    assert "a later build has no diff to apply" in done.stderr
+    assert (
+        "no diff can be shown: what trb built is not in git; a later build has none to apply" in done.stderr
+    )
     document = json.loads((tmp_path / "model_repository" / "manifest.json").read_text())
     edit = document["endpoints"]["net"]["edits"]["net/config.pbtxt"]
     why = "two instances: the tokenizer was the bottleneck"
@@ -136,3 +138,20 @@ def test_an_endpoint_that_was_not_edited_by_hand_has_no_note(net: Path, tmp_path
     assert "trb accept model_repository --why REASON" in done.stderr
     done = call("build", "--model", "net.onnx", "--no-golden", "--force", cwd=tmp_path)
     assert done.returncode == 0 and "accepted edit" not in done.stderr
+
+
+def test_an_added_file_is_named_by_provenance_until_it_is_accepted(
+    net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(git, "last_commit", lambda root: "")
+    assert call("accept", "--why", "mine", cwd=tmp_path).returncode == 0
+    (net.parent / "1" / "extra.py").write_text("mine = 1\n")
+    shown = call("provenance", cwd=tmp_path)
+    assert shown.returncode == 1
+    assert "net/1/extra.py was not written by trb" in shown.stdout
+    altered = json.loads(call("provenance", "--json", cwd=tmp_path).stdout)[0]["altered"]
+    assert altered == ["net/1/extra.py"]
+    done = call("accept", "--why", "mine", cwd=tmp_path)
+    assert "net/1/extra.py: added, 9 bytes" in done.stdout
+    assert "accepted 1 edit by Jo <jo@example.org>, which trb build keeps" in done.stdout
+    assert call("provenance", cwd=tmp_path).returncode == 0

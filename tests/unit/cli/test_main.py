@@ -305,6 +305,23 @@ def test_dry_run_and_diff_write_nothing(
     assert capsys.readouterr().out == "no change\n"
 
 
+def test_another_release_alone_is_a_change_of_the_manifest(
+    tmp_path: Path, output: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tiny.tensor_model(tmp_path / "net.onnx")
+    argv = ["build", "--model", str(path), "--output", str(output), "--no-golden"]
+    assert run(*argv, "--triton-release", "24.10") == 0
+    capsys.readouterr()
+    assert run(*argv, "--triton-release", "25.06", "--diff") == 0
+    assert "changed: manifest.json: net: triton_release 24.10 → 25.06\n" in capsys.readouterr().out
+    assert run(*argv, "--triton-release", "25.06", "--dry-run") == 0
+    assert "only manifest.json changes (net: triton_release 24.10 → 25.06" in capsys.readouterr().out
+    assert run(*argv, "--triton-release", "25.06") == 0
+    assert "only manifest.json changes (net: triton_release 24.10 → 25.06" in capsys.readouterr().out
+    assert run(*argv, "--triton-release", "25.06") == 0
+    assert f"{output}: unchanged" in capsys.readouterr().out
+
+
 def test_build_as_json(tmp_path: Path, output: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tiny.tensor_model(tmp_path / "net.onnx")
     assert run("build", "--model", str(path), "--output", str(output), "--no-golden", "--json") == 0

@@ -17,6 +17,7 @@ import two_versions
 from triton_repo_builder import check, repository
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, TrbError
+from triton_repo_builder.check import verified
 from triton_repo_builder.produce import accept, keep_edits, render_again
 from triton_repo_builder.produce.accept import Acceptance, Recover
 from triton_repo_builder.produce.build import Build
@@ -182,6 +183,16 @@ def test_a_second_edit_keeps_the_first_and_its_reason(models: tuple[Path, Path],
     is_right(output)
 
 
+def test_the_same_reason_twice_is_recorded_once(models: tuple[Path, Path], output: Path) -> None:
+    """As when a diff is added later, with --model, by the same command line."""
+    build(models[0], output)
+    before = edit(output, MODEL, "count: 2", "count: 3")
+    accepted(output)
+    accepted(output, recover=remembering(before=before))
+    assert edits_of(output)[MODEL].approvals == (JO,)
+    assert edits_of(output)[MODEL].diff is not None
+
+
 def test_what_was_built_is_known_by_all_but_its_content_digest(
     models: tuple[Path, Path], output: Path
 ) -> None:
@@ -286,10 +297,76 @@ def test_both_files_of_a_digest_or_none(models: tuple[Path, Path], output: Path)
     assert refusal(output, MODEL).code is Code.EDITED_FILE
 
 
-def test_a_file_that_trb_did_not_write(models: tuple[Path, Path], output: Path) -> None:
+def test_a_file_that_nobody_wrote(models: tuple[Path, Path], output: Path) -> None:
+    build(models[0], output)
+    assert refusal(output, "sentiment_model/notes.txt").code is Code.NOT_FOUND
+
+
+# --- added files -------------------------------------------------------------------------------------
+
+WARMUP = "sentiment_model/warmup/tokens"
+
+
+def warmed_up(output: Path) -> bytes:
+    """Warm-up data from a file, by hand; config.pbtxt as it was built."""
+    name = next(iter(sorted(file.name for file in (output / WARMUP).parent.iterdir())))
+    before = edit(output, MODEL, f'input_data_file: "{name}"', 'input_data_file: "tokens"')
+    (output / WARMUP).write_bytes((output / WARMUP).with_name(name).read_bytes())
+    return before
+
+
+def test_an_added_file_that_an_edit_needs_is_kept_by_all(models: tuple[Path, Path], output: Path) -> None:
+    build(models[0], output)
+    before = warmed_up(output)
+    assert refusal(output, MODEL).code is Code.FAILED_CHECKS
+    acceptance = accepted(output, recover=remembering(before=before))
+    assert [each.path for each in acceptance.edits] == [MODEL, WARMUP]
+    assert check.built_findings(repository.read(output)) == []
+    verified.check(repository.read(output))
+    recorded = manifest.read(output)
+    assert recorded is not None
+    schema = json.loads((ROOT / "docs" / "schema" / "manifest.schema.json").read_text())
+    jsonschema.Draft202012Validator(schema).validate(json.loads(recorded.to_text()))
+    tree = tiny.tree(output)
+    built = build(models[0], output)
+    assert tiny.tree(output) == tree
+    assert f"the accepted file {WARMUP} is kept: faster here (Jo)" in built.notes
+    build(models[1], output, max_batch_size=16)
+    assert (output / WARMUP).is_file()
+    verified.check(repository.read(output))
+
+
+def test_an_added_file_goes_with_its_version(models: tuple[Path, Path], output: Path) -> None:
+    build(models[0], output)
+    build(models[1], output, version=2)
+    warmed_up(output)
+    accepted(output)
+    verified.check(repository.read(output))
+    assert (output / "sentiment_model/1/shared/warmup/tokens").is_file()
+    move = promote.plan(output, "sentiment", 2)
+    assert move is not None
+    promote.in_repository(move)
+    assert not (output / WARMUP).exists()
+    verified.check(repository.read(output))
+
+
+def test_an_added_file_is_dropped_by_force_and_ends_if_it_is_removed(
+    models: tuple[Path, Path], output: Path
+) -> None:
     build(models[0], output)
     (output / "sentiment_model" / "notes.txt").write_text("mine")
-    assert refusal(output, "sentiment_model/notes.txt").code is Code.NOT_FOUND
+    assert [each.path for each in accepted(output, "sentiment_model").edits] == ["sentiment_model/notes.txt"]
+    built = build(models[0], output, force=True)
+    assert "the accepted file sentiment_model/notes.txt is dropped (--force): faster here (Jo)" in built.notes
+    (output / "sentiment_model" / "notes.txt").write_text("mine")
+    accepted(output)
+    (output / "sentiment_model" / "notes.txt").unlink()
+    built = build(models[0], output)
+    assert "is there no more: it is no longer recorded" in built.notes[-1]
+    verified.check(repository.read(output))
+
+
+# --- refusals of other folders -----------------------------------------------------------------------
 
 
 def test_a_folder_that_trb_did_not_build(tmp_path: Path) -> None:
@@ -333,6 +410,7 @@ def test_a_file_whose_built_text_is_unknown(same: bool, models: tuple[Path, Path
     with pytest.raises(TrbError) as caught:
         build(models[0], output, max_batch_size=16)
     assert caught.value.code is Code.EDITED_FILE
+    assert f"trb accept {output} --why REASON --model PATH" in caught.value.remedy
     assert tiny.tree(output) == before
 
 

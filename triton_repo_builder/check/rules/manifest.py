@@ -19,9 +19,6 @@ from triton_repo_builder.repository import (
 from triton_repo_builder.repository.manifest import FileRecord
 from triton_repo_builder.repository.provenance import Facts
 
-BY_THE_SERVER = frozenset({"__pycache__"})
-"""Files that models create when they run."""
-
 
 def check(repository: Repository, only: Collection[str] | None = None) -> Iterator[Finding]:
     """Files changed, removed or added since the build, and configurations that name other sources.
@@ -45,11 +42,9 @@ def check(repository: Repository, only: Collection[str] | None = None) -> Iterat
     for model in repository.models:
         if model.name not in built or not (every or model.name in (only or ())):
             continue
-        for present in sorted(model.path.rglob("*")):
-            path = present.relative_to(repository.path)
-            served = present.is_file() or present.is_symlink()  # Triton follows a link to a folder
-            if served and path.as_posix() not in recorded and not BY_THE_SERVER & set(path.parts):
-                yield report("manifest-extra", str(present), "manifest.json does not list this file")
+        for extra in integrity.added(repository.path, recorded, model.name):
+            where = str(repository.path / extra.path)
+            yield report("manifest-extra", where, "manifest.json does not list this file")
 
 
 def _altered(

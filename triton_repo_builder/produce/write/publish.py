@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from triton_repo_builder import repository
@@ -15,7 +15,7 @@ from triton_repo_builder.produce.write import ownership
 from triton_repo_builder.produce.write.built import BuiltEndpoint
 from triton_repo_builder.repository import Manifest
 from triton_repo_builder.repository.journal import staging, swap
-from triton_repo_builder.repository.manifest import FileRecord
+from triton_repo_builder.repository.manifest import EndpointEntry, FileRecord
 
 TEXT = (".pbtxt", ".json", ".txt", ".py")
 HOW = "with --output"
@@ -36,6 +36,8 @@ class Changes:
     edited: tuple[str, ...] = ()
     """Files that were changed since ``trb`` wrote them: a build refuses without ``force``."""
     notes: tuple[str, ...] = ()
+    record: tuple[str, ...] = ()
+    """Changes of manifest.json, in words, if no other file changes: the release, say."""
 
     def __bool__(self) -> bool:
         return bool(self.added or self.changed or self.removed)
@@ -133,6 +135,8 @@ def _publication(claims: Sequence[ownership.Claim], old: Manifest, output: Path)
         notes=tuple(note for claim in claims for note in claim.notes),
     )
     names = _swapped(claims, changes)
+    if not changes:
+        changes = replace(changes, record=tuple(_record_changes(old.endpoints, entries)))
     return Publication(
         output=output,
         files=tuple(new.values()),
@@ -141,6 +145,17 @@ def _publication(claims: Sequence[ownership.Claim], old: Manifest, output: Path)
         changes=changes,
         before=old,
     )
+
+
+def _record_changes(old: Mapping[str, EndpointEntry], new: Mapping[str, EndpointEntry]) -> Iterator[str]:
+    """Fields of the entries that differ, with their old and new values if these are short."""
+    for name in sorted(old.keys() & new.keys()):
+        before, after = old[name].to_json(), new[name].to_json()
+        for key in (key for key in {**before, **after} if before.get(key) != after.get(key)):
+            values = [entry.get(key) for entry in (before, after)]
+            short = all(value is None or isinstance(value, str | int) for value in values)
+            shown = " {} → {}".format(*(value or "none" for value in values)) if short else ""
+            yield f"{name}: {key}{shown}"
 
 
 def _record(file: File, before: FileRecord | None) -> FileRecord:
@@ -192,6 +207,7 @@ def diff(publication: Publication) -> str:
     """A unified diff of the text files, one line for each other file; empty if nothing changes."""
     lines: list[str] = []
     new = {file.path: file for file in publication.files}
+    lines += [f"changed: {repository.MANIFEST}: {line}\n" for line in publication.changes.record]
     for path in (*publication.changes.added, *publication.changes.changed, *publication.changes.removed):
         before = publication.output / path if path not in publication.changes.added else None
         lines += _diff_one(path, before, new.get(path))

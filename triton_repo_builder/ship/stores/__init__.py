@@ -58,6 +58,9 @@ def parse(text: str) -> Location:
     forms = ", ".join(kind.FORMS for kind in STORES.values())
     remedy = f"use one of {forms}; with @sha256:… for one revision"
     scheme, separator, rest = text.partition("://")
+    if not separator and Path(text.removeprefix("oci:")).is_dir():
+        carry = "; a folder needs neither: see docs/deploy-oci.md, without a network or registry"
+        raise invalid(text, "a folder of this machine, not a bucket or a registry", remedy + carry)
     if not separator or scheme not in STORES:
         raise invalid(text, f"trb cannot push to '{scheme}://'" if separator else "not a URL", remedy)
     rest, at, digest = rest.partition("@")

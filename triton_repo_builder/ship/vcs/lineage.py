@@ -7,7 +7,7 @@ from typing import Any
 
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.repository import MANIFEST, Repository, content, integrity, provenance
-from triton_repo_builder.repository.integrity import Altered, Disagreement
+from triton_repo_builder.repository.integrity import Altered, NotAsBuilt
 from triton_repo_builder.repository.provenance import Facts
 from triton_repo_builder.run.client import HttpClient, RequestFailed, ready_versions
 from triton_repo_builder.ship.vcs import git
@@ -20,9 +20,9 @@ class Link:
     facts: Facts
     commit: str = ""
     """Hash of the last commit that changed the repository, with ``-dirty`` if files differ from it."""
-    altered: tuple[Altered | Disagreement, ...] = ()
-    """Files of all its versions that are not as they were built, or a manifest.json that is lost; versions
-    whose files are as recorded, but not as their content digest says."""
+    altered: tuple[NotAsBuilt, ...] = ()
+    """Files of all its versions that are not as they were built, or that trb did not write; a manifest.json
+    that is lost; versions whose files are as recorded, but not as their content digest says."""
     server: str = ""
     """The server's url, if the facts come from one."""
     agrees: bool | None = None
@@ -70,7 +70,15 @@ def of_repository(repository: Repository) -> tuple[Link, ...]:
             for version in entry.versions.values()
             for path in content.paths(version, manifest.files, served=version is entry.served).values()
         }
-        mine = tuple(file for file in altered if file.path in endpoint_files)
+        models = {model for version in entry.versions.values() for model in version.models}
+        mine: tuple[NotAsBuilt, ...] = (
+            *(file for file in altered if file.path in endpoint_files),
+            *(
+                file
+                for model in sorted(models)
+                for file in integrity.added(repository.path, manifest.files, model)
+            ),
+        )
         every = [(name, number) for number in entry.versions]
         links.append(
             Link(

@@ -125,3 +125,11 @@ def test_a_push_names_no_revision(tmp_path: Path) -> None:
     with pytest.raises(TrbError) as caught:
         stores.push(tmp_path, stores.parse(f"s3://models@sha256:{DIGEST}"), ignore)
     assert caught.value.code == Code.BAD_LOCATION
+
+
+def test_a_folder_is_no_url(tmp_path: Path) -> None:
+    for text in (str(tmp_path), f"oci:{tmp_path}"):
+        with pytest.raises(TrbError) as caught:
+            stores.parse(text)
+        assert caught.value.code == Code.BAD_LOCATION
+        assert "docs/deploy-oci.md" in caught.value.remedy
