@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from triton_repo_builder.base.hardware import Hardware
+from triton_repo_builder.base.text import counted
 from triton_repo_builder.endpoint.plan.reasons import Reason, Why, because, set_by
 from triton_repo_builder.endpoint.tasks.task import Kind
 from triton_repo_builder.model.graph.parts import Rows
@@ -80,7 +81,7 @@ class ServingSettings:
 
     @property
     def warning(self) -> str:
-        """What is said without ``--explain``: that the instances are too many; empty if they are not."""
+        """A note on instances that are too many for this machine, also without ``--explain``; empty if not."""
         exceeded = self.cores is not None and self.cores.why is Why.CORES_EXCEEDED
         return f"{self.instances.reason}: {self.cores}" if exceeded else ""
 
@@ -208,7 +209,8 @@ def _cores(machine: Hardware, instances: int, threads: int) -> Reason:
     """Whether this machine's cores are enough; 0 threads are as many as there are cores."""
     threads = threads or machine.cores
     why = Why.CORES_EXCEEDED if instances * threads > machine.cores else Why.CORES_SUFFICE
-    return because(why, instances=instances, threads=threads, cores=machine.cores_described)
+    held = {"instances": counted(instances, "instance"), "threads": counted(threads, "thread")}
+    return because(why, **held, cores=machine.cores_described)
 
 
 def _max_batch_size(options: BuildOptions, machine: Hardware, facts: ModelFacts, gpu: bool) -> Setting:

@@ -26,10 +26,10 @@ class Why(Enum):
         "large: a lone request is answered in 0.6 of the time, and 32 clients get 0.9 of the requests/s that "
         "an instance on each core gives (measured on 2 cores of an AMD EPYC)"
     )
-    CORES_SUFFICE = "{instances} x {threads} threads are no more than {cores}"
+    CORES_SUFFICE = "{instances} with {threads} each fit {cores}"
     CORES_EXCEEDED = (
-        "{instances} instances x {threads} threads are more than {cores}, so they compete for them: "
-        "measure whether that serves more"
+        "{instances} with {threads} each are more than {cores}, for which they compete: measure whether that "
+        "serves more"
     )
     THREADS_TAKE_ALL = "its threads take all cores"
     THREADS_EXCEED = "its {threads} threads are more than {cores}"

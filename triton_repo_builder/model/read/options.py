@@ -429,7 +429,12 @@ class BuildOptions:
         rare=True,
     )
     warmup: bool = option(
-        True, Switch("no-warmup"), Topic.SERVER, "Run one request while loading.", default="warmup", rare=True
+        True,
+        Switch("no-warmup"),
+        Topic.SERVER,
+        "Run one request while loading; others: docs/cookbook/first-request.md.",
+        default="warmup",
+        rare=True,
     )
     golden: bool = option(
         True,

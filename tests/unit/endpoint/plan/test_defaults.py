@@ -208,7 +208,7 @@ def test_who_set_it() -> None:
     settings = decide(CPU, device="cpu", threads=2, instances=2, batching="on", origins=origins)
     assert {name: setting.reason for name, setting in settings.explained()[:3]} == {
         "device": "set in trb.toml",
-        "instances": "set by --instances; 2 x 2 threads are no more than this machine's 6 cores",
+        "instances": "set by --instances; 2 instances with 2 threads each fit this machine's 6 cores",
         "threads": "set in trb.toml",
     }
     assert settings.batching.reason == "set in trb.toml"
@@ -216,7 +216,12 @@ def test_who_set_it() -> None:
 
 @pytest.mark.parametrize(
     ("cores", "instances", "threads", "exceeds"),
-    [(2, 2, None, ""), (2, 8, None, "8 instances x 1"), (2, 2, 0, "2 instances x 2"), (6, 1, None, "")],
+    [
+        (2, 2, None, ""),
+        (2, 8, None, "8 instances with 1 thread each"),
+        (2, 2, 0, "2 instances with 2 threads"),
+        (6, 1, None, ""),
+    ],
 )
 def test_instances_of_the_user_beside_this_machines_cores(
     cores: int, instances: int, threads: int | None, exceeds: str
