@@ -81,7 +81,7 @@ class ServingSettings:
 
     @property
     def warning(self) -> str:
-        """A note on instances that are too many for this machine, also without ``--explain``; empty if not."""
+        """A note on instances that are too many for this machine; empty if they are not."""
         exceeded = self.cores is not None and self.cores.why is Why.CORES_EXCEEDED
         return f"{self.instances.reason}: {self.cores}" if exceeded else ""
 
