@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import shlex
+import shutil
 import signal
 import sys
 import time
@@ -21,6 +22,7 @@ from typing import Any
 import pytest
 
 from tests.support.cli import trb
+from tests.support.docs_accounts import matching
 from tests.support.servers import free
 from triton_repo_builder import repository
 from triton_repo_builder.base import process
@@ -351,8 +353,8 @@ def test_the_process_of_a_server_is_found_by_its_port(server: serve.RunningServe
 def test_lengths_are_exact_and_each_is_a_level(server: serve.RunningServer, folder: Path) -> None:
     report = run(server, folder, lengths=(8, 32, 128))
     assert [level.length for level in report.levels] == [8, 32, 128]
-    assert report.texts[""]["unit"] == "tokens"
-    assert (report.texts[""]["shortest"], report.texts[""]["longest"]) == (8, 128)
+    assert report.texts["sentiment"]["unit"] == "tokens"
+    assert (report.texts["sentiment"]["shortest"], report.texts["sentiment"]["longest"]) == (8, 128)
     assert any("truncates texts at 64 tokens" in note for note in report.notes)
 
 
@@ -367,6 +369,41 @@ def test_variants_share_one_report(server: serve.RunningServer, folder: Path) ->
     ratio = report.ratios[0]
     assert (ratio.variant, ratio.against) == ("tokenizer", "ensemble")
     assert ratio.throughput == report.levels[1].throughput / report.levels[0].throughput
+
+
+def test_the_example_of_the_page_runs(folder: Path, tmp_path: Path) -> None:
+    ((_, block),) = matching("docs/bench.md", ("bench.Variant(",))
+    short = "(4,), warmup=0.1, window=0.2, min_windows=2, max_windows=2"
+    text = block.text.replace("(1, 16)", short).replace('"ours"', '"sentiment_tokenizer"')
+    names = {"path": folder, "folder": tmp_path / "out"}
+    exec(text.replace('"usual"', '"sentiment"'), names)
+    document = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert [level["variant"] for level in document["levels"]] == ["sentiment", "sentiment_tokenizer"]
+
+
+def test_two_repositories_are_measured_in_turns(
+    folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "after"
+    shutil.copytree(folder, other)
+    words = ["--endpoint", "sentiment", "--concurrency", "1,2", "--warmup", "100ms", "--window", "200ms"]
+    arguments = ["bench", str(folder), *words, "--max-windows", "3", "--json", "--against"]
+    with pytest.raises(SystemExit) as end:
+        main([*arguments, str(other)])
+    shown = capfd.readouterr()
+    assert end.value.code == 0, shown.err
+    assert shown.err.startswith("4 levels of") or "\n4 levels of" in shown.err
+    report = json.loads(shown.out)
+    turns = [(level["variant"], level["concurrency"]) for level in report["levels"]]
+    assert turns == [(str(each), clients) for clients in (1, 2) for each in (folder, other)]
+    assert len({server["pid"] for server in report["servers"]}) == 2
+    assert [ratio["against"] for ratio in report["ratios"]] == [str(folder)] * 2
+    assert set(report["texts"]) == {str(folder), str(other)}
+    for words in ([str(other), "--url", "http://127.0.0.1:9"], [str(folder)]):
+        with pytest.raises(SystemExit) as end:
+            main([*arguments, *words])
+        assert end.value.code == Code.USAGE.exit
+        assert "--against" in capfd.readouterr().err
 
 
 def test_the_endpoint_must_be_clear_and_rows_must_fit(server: serve.RunningServer, folder: Path) -> None:

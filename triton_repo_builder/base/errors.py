@@ -27,6 +27,7 @@ class Code(Enum):
     """Kinds of failure: a stable name, printed in brackets and in ``--json``, and its family's exit code."""
 
     FAILED_CHECKS = ("failed-checks", Exit.CHECKS)
+    NOT_COMPARED = ("not-compared", Exit.CHECKS)
     ACCURACY_LOST = ("accuracy-lost", Exit.CHECKS)
     OBJECTIVE_UNMET = ("objective-unmet", Exit.CHECKS)
     USAGE = ("usage", Exit.USAGE)

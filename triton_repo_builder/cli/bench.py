@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,8 +38,18 @@ class BenchAddress(Address):
         default="as for gRPC, the url's port + 2; 8002 for a url without a port",
     )
 
+    against: Path | None = option(
+        None,
+        FilePath(file=False),
+        Topic.RUNNING,
+        "Serve this repository, too, and measure both in turns at each level.",
+        metavar="DIR",
+    )
+
     def checked(self) -> BenchAddress:
         """The address. Raises ``UsageError``."""
+        if self.url is not None and self.against is not None:
+            raise click.UsageError("--against starts both servers itself: leave --url out.")
         if self.url is None and (self.grpc_url or self.metrics_url):
             raise click.UsageError("--grpc-url and --metrics-url go with --url.")
         return self
@@ -90,6 +101,7 @@ def command(
       trb bench --url http://localhost:8000          load a server that runs
       trb bench --concurrency 16 --protocol grpc,http --output before
       trb bench --concurrency 16 --baseline before/report.json
+      trb bench before --against after               two repositories, in turns on this machine
       trb bench --rate 50,100,200                    open loop: arrivals do not wait for answers
       trb bench --concurrency 1 --lengths 32,64,128,256
       trb bench --rate 50,100,200 --slo p99=50ms     also count what was answered in time
@@ -110,8 +122,11 @@ def command(
     if output.output:
         bench.open_folder(output.output)
     repository = engines.repository(repo, needed=address.url is None)
-    _announce(options)
-    report = _run(repository, address, engine, options)
+    other = engines.repository(address.against, needed=True) if address.against else None
+    if repository and other and repository.path.resolve() == other.path.resolve():
+        raise click.UsageError("--against names the same repository.")
+    _announce(options, 2 if other else 1)
+    report = _run(repository, other, address, engine, options)
     if document is not None and output.baseline is not None:
         report = bench.compare(report, document, output.baseline)
     written, failure = _written(report, output.output)
@@ -149,13 +164,13 @@ def _whole(options: BenchOptions) -> BenchOptions:
     return replace(options, warmup=0.0, window=seconds / windows, min_windows=windows, max_windows=windows)
 
 
-def _announce(options: BenchOptions) -> None:
+def _announce(options: BenchOptions, variants: int) -> None:
     """Print the plan and its longest duration on standard error."""
     from triton_repo_builder.measure import bench
 
-    count = sum(1 for _ in bench.shapes(options))
+    count = sum(1 for _ in bench.shapes(options)) * variants
     least = options.warmup + options.min_windows * options.window
-    most = bench.limit(options)
+    most = bench.limit(options) * variants
     console.echo(
         f"{counted(count, 'level')} of {least:g} to {most / count:g} s: at most "
         f"{int(most) // 60}:{int(most) % 60:02} min, and {options.timeout:g} s for a last answer",
@@ -164,15 +179,27 @@ def _announce(options: BenchOptions) -> None:
 
 
 def _run(
-    repository: Repository | None, address: Address, engine: engines.EngineOptions, options: BenchOptions
+    repository: Repository | None,
+    other: Repository | None,
+    address: Address,
+    engine: engines.EngineOptions,
+    options: BenchOptions,
 ) -> BenchReport:
     from triton_repo_builder.measure import bench
     from triton_repo_builder.measure.tune import live
 
-    if repository is not None and address.url is None:  # a server takes a while to start
-        live.needed(repository, options.endpoint, ())
+    for each in (repository, other):
+        if each is not None and address.url is None:  # a server takes a while to start
+            live.needed(each, options.endpoint, ())
     with (
         engines.reached(repository, address, engine) as (urls, pid),
+        nullcontext() if other is None else engines.running(other.path, engine) as second,
         console.progress() as progress,
     ):
-        return bench.run(urls, repository, options, progress, pid=pid)
+        if repository is None or other is None or second is None:
+            return bench.run(urls, repository, options, progress, pid=pid)
+        variants = [
+            bench.Variant(name=str(local.path), urls=where, repository=local, pid=process)
+            for local, where, process in ((repository, urls, pid), (other, second.urls, second.pid))
+        ]
+        return bench.run_variants(variants, options, progress)

@@ -22,7 +22,7 @@ def print_report(report: BenchReport, written: Sequence[Path] = ()) -> None:
     where = f"{machine['cores']} cores of {machine['cpu']}"
     console.echo(f"{server['endpoint']} on tritonserver {server['version']}, {where}")
     for name, about in report.texts.items():
-        console.echo(f"texts{f' of {name}' if name else ''}: {_about(about)}")
+        console.echo(f"texts{f' of {name}' if len(report.texts) > 1 else ''}: {_about(about)}")
     _print(*table.level_table(report))
     _print(table.MODEL_HEADER, table.model_table(report))
     if report.ratios:

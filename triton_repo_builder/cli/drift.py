@@ -80,7 +80,9 @@ class DriftOptions:
         default="1h",
         metavar="TIME",
     )
-    fail: bool = option(False, Switch(), Topic.CHECKS, "Exit 1 if anything has drifted.")
+    fail: bool = option(
+        False, Switch(), Topic.CHECKS, "Exit 1 if anything has drifted, or there is no verdict on anything."
+    )
     as_json: bool = option(False, Switch(), Topic.OUTPUT, "Print a JSON list of comparisons.", flag="--json")
     plot: Path | None = option(
         None,
@@ -109,8 +111,6 @@ def command(server: DriftServer, options: DriftOptions) -> int:
     """
     import json
 
-    from triton_repo_builder.run.observe import drift
-
     if options.plot:
         from triton_repo_builder.measure.bench.report import files, png
 
@@ -133,7 +133,30 @@ def command(server: DriftServer, options: DriftOptions) -> int:
         console.echo(json.dumps(listed, indent=1, ensure_ascii=False))
     else:
         _print(comparisons, endpoints)
-    return int(options.fail and any(each.verdict == drift.DRIFTED_WORD for each in comparisons))
+    return _result(comparisons) if options.fail else 0
+
+
+def _result(comparisons: Sequence[Comparison]) -> int:
+    """Exit code with --fail. What has no verdict is named: a job of every hour must not call it success."""
+    from triton_repo_builder.base.errors import Code, TrbError
+    from triton_repo_builder.base.text import some
+    from triton_repo_builder.run.observe import drift
+
+    unjudged = [each for each in comparisons if each.verdict in (drift.FEW_TEXTS, drift.SMALL_REFERENCE)]
+    if len(unjudged) < len(comparisons):
+        if unjudged:
+            listed = some([f"{each.metric} of {each.model}" for each in unjudged], SHOWN)
+            console.note(f"no verdict on {listed}: this does not count for --fail")
+        return int(any(each.verdict == drift.DRIFTED_WORD for each in comparisons))
+    error = TrbError(
+        Code.NOT_COMPARED,
+        "no verdict on anything, so --fail cannot tell whether it has drifted: "
+        + ", ".join(sorted({each.verdict for each in comparisons})),
+        remedy="wait for more texts, or build with --reference FILE; 'trb smoke --live' says whether the "
+        "answers still equal the recorded ones",
+    )
+    console.print_error(error)  # not raised: with --json the comparisons are the one object on stdout
+    return int(error.code.exit)
 
 
 def _repository(folder: Path | None) -> Repository | None:

@@ -15,6 +15,12 @@ from contextlib import contextmanager
 from typing import Any
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+_RECEIVED: set[int] = set()
+
+
+def received(number: int) -> bool:
+    """Whether this signal of ``SIGNALS`` has come: to the code that cleans up all look like Ctrl-C."""
+    return number in _RECEIVED
 
 
 @contextmanager
@@ -27,6 +33,7 @@ def as_ctrl_c() -> Iterator[None]:
         yield
         return
     before = {number: signal.getsignal(number) for number in SIGNALS}
+    _RECEIVED.clear()
     heeded = [number for number, handler in before.items() if handler != signal.SIG_IGN]
     for number in heeded:
         signal.signal(number, _interrupt)
@@ -48,6 +55,7 @@ def ctrl_c_in_background() -> Iterator[None]:
 
 
 def _interrupt(number: int, frame: Any) -> None:
+    _RECEIVED.add(number)
     _drop_lost_terminal()
     # A closing terminal sends SIGHUP, and so does its shell: the second would end what the first has begun.
     if not _cleaning_up():

@@ -117,24 +117,26 @@ def command(model: Path, options: OptimizeOptions, source: ModelOptions, result:
                 "the original is timed without the packed copy of its weights that a server makes, which "
                 "would double its memory: it is faster than that when it is served"
             )
-        _note_speed(outcome)
-        console.echo(f"wrote {output}; next: trb build --model {output}")
+        gains = _note_speed(outcome)
+        after = f"next: trb build --model {output}" if gains else "nothing speaks for it: keep the original"
+        console.echo(f"wrote {output}; {after}")
     return 0
 
 
-def _note_speed(outcome: Outcome) -> None:
-    """Note how precise the table's numbers are, and whether the result is faster."""
+def _note_speed(outcome: Outcome) -> bool:
+    """Note how precise the table's numbers are and what is not better. Whether anything is: size or speed."""
     from triton_repo_builder.measure.bench.report.table import NOISE
 
     busy = max(line.speed.others for line in outcome.lines)
     if busy > NOISE:
         console.note(f"other programs used {busy:.0%} of this machine's CPU: measure again when it is idle")
     first, last = outcome.lines[0], outcome.lines[-1]
+    smaller = last.bytes < first.bytes
     if last.speed.ratio <= 1:
-        smaller = last.bytes < first.bytes
         how = "slower" if last.speed.ratio < 1 else "no faster (the difference is within noise)"
         joined = "smaller, but" if smaller else "not smaller, and"
         console.note(f"it is {joined} {how} than the original on this machine")
+    return smaller or last.speed.ratio > 1
 
 
 def _note_zeros(outcome: Outcome) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ import click
 
 from triton_repo_builder.base.declaration import Topic, changed, nested, option
 from triton_repo_builder.base.option_values import Switch
-from triton_repo_builder.cli import declared
+from triton_repo_builder.cli import declared, interrupts
 from triton_repo_builder.run.gateway.options import GRACE, GatewayOptions
 from triton_repo_builder.run.options import PORT, ServeOptions
 
@@ -61,14 +62,9 @@ class OpenAIOptions:
         )
 
     @property
-    def drain(self) -> float:
-        """Seconds of ``--drain``. Without the option 0: there is no load balancer to be told."""
-        return self.gateway.drain if any(flag == "--drain" for flag, _ in changed(self.gateway)) else 0.0
-
-    @property
     def grace(self) -> float:
         """Seconds that the end of the gateway may take."""
-        return self.drain + self.gateway.timeout + GRACE if self.on else 0.0
+        return self.gateway.drain + self.gateway.timeout + GRACE if self.on else 0.0
 
     def prepared(self, host: str) -> OpenAIOptions:
         """The options with host and port, checked before models are loaded. Raises ``TrbError``."""
@@ -105,4 +101,6 @@ class OpenAIOptions:
         try:
             yield Gateway(url=process.url, keyed=self.gateway.keys is not None)
         finally:
-            process.stop(self.gateway.timeout + GRACE, self.drain)
+            # Ctrl-C skips the drain, as it does with trb gateway alone.
+            drain = self.gateway.drain if interrupts.received(signal.SIGTERM) else 0.0
+            process.stop(self.gateway.timeout + GRACE, drain)

@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from triton_repo_builder.repository import Repository
-    from triton_repo_builder.run.smoke import ReportLine, SmokeReport
+    from triton_repo_builder.run.smoke import Check, ReportLine, SmokeReport
     from triton_repo_builder.ship.stores import Location
 
 COLOURS = {"passed": "green", "failed": "bold red", "unverified": "yellow", "skipped": "dim"}
+EXAMPLES = 3
+"""Failures of one check on one endpoint that are printed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +114,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def print_report(report: SmokeReport, *, quiet: bool = False) -> None:
-    """Print the table, the failures in full, and the totals; ``quiet`` omits the table."""
+    """Print the table, the failures, and the totals; ``quiet`` omits the table."""
     if not quiet:
         _table(report)
     output = console.output()
@@ -147,13 +149,19 @@ def _result(line: ReportLine) -> str:
 
 
 def _failures(report: SmokeReport, output: Console) -> None:
-    for check in report.checks:
-        if check.status.value not in ("failed", "unverified"):
-            continue
-        word = "FAILED" if check.status.value == "failed" else "NOT CHECKED"
-        where = " · ".join(part for part in (check.endpoint, check.group, check.name, check.protocol) if part)
-        output.print(console.cell(word, COLOURS[check.status.value]), console.cell(where))
-        output.print(console.cell(f"    {check.detail}"))
+    """Each kind of failure with its first examples: one wrong model fails in dozens of checks alike."""
+    kinds: dict[tuple[str, str, str], list[Check]] = {}
+    for check in report.not_passed:
+        kinds.setdefault((check.status.value, check.endpoint, check.group), []).append(check)
+    for (status, endpoint, group), checks in kinds.items():
+        word = console.cell("FAILED" if status == "failed" else "NOT CHECKED", COLOURS[status])
+        for check in checks[:EXAMPLES]:
+            where = " · ".join(part for part in (endpoint, group, check.name, check.protocol) if part)
+            output.print(word, console.cell(where))
+            output.print(console.cell(f"    {check.detail}"))
+        if (rest := len(checks) - EXAMPLES) > 0:
+            where = " · ".join(part for part in (endpoint, group) if part)
+            output.print(word, console.cell(f"{where} · and {rest} more; --json and --junit have all"))
 
 
 def _sum(report: SmokeReport, output: Console) -> None:

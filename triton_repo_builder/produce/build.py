@@ -73,7 +73,7 @@ def build(
                 None,
                 (
                     *(build_request.guess, *src.notes, *request.task.notes, *plan.notes),
-                    *(*vendor_notes, unanswered),
+                    *(*vendor_notes, unanswered, plan.settings.warning),
                 ),
             )
         ),

@@ -125,15 +125,28 @@ def test_no_request_fails_while_it_stops(tmp_path: Path, repository: Path) -> No
 
 
 @pytest.mark.gateway
-def test_a_drain_keeps_answering_for_its_time(tmp_path: Path, repository: Path) -> None:
-    with serve(tmp_path, repository, "--openai", PORT, "--drain", "3", "--json") as running:
+@pytest.mark.parametrize(
+    ("words", "seconds"), [(("--drain", "3"), 3), (("--drain", "5"), 5), ((), 5)], ids=["3", "5", "default"]
+)
+def test_a_drain_keeps_answering_for_its_time(
+    tmp_path: Path, repository: Path, words: tuple[str, ...], seconds: int
+) -> None:
+    with serve(tmp_path, repository, "--openai", PORT, *words, "--json") as running:
         url = running.ready()["urls"]["openai"]
         begun = time.monotonic()
         running.process.send_signal(signal.SIGTERM)
         until(lambda: httpx.get(f"{url}/health").status_code == 503, 3)
         assert embeds(url)
         running.process.wait(60)
-        assert time.monotonic() - begun > 3
+        assert time.monotonic() - begun > seconds
+
+
+@pytest.mark.gateway
+def test_ctrl_c_skips_the_drain(tmp_path: Path, repository: Path) -> None:
+    with serve(tmp_path, repository, "--openai", PORT, "--drain", "600", "--json") as running:
+        running.ready()
+        running.process.send_signal(signal.SIGINT)
+        assert running.process.wait(60) == 0
 
 
 @pytest.mark.gateway

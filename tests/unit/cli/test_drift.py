@@ -119,6 +119,24 @@ def test_fail_exits_1_after_drift_only(short: int, code: int, serve: Callable[..
     assert call("drift", *URL).returncode == 0
 
 
+@pytest.mark.parametrize("words", [(), ("--json",)])
+def test_fail_without_any_verdict_is_no_success(words: tuple[str, ...], serve: Callable[..., None]) -> None:
+    serve(REFERENCE.replace("} 2000", "} 8") + texts(150, 150))
+    done = call("drift", *URL, "--fail", *words)
+    assert done.returncode == 1
+    assert "[not-compared]" in done.stderr
+    assert "reference too small" in done.stderr
+    assert "trb smoke --live" in done.stderr
+    assert call("drift", *URL, *words).returncode == 0
+
+
+def test_fail_names_what_has_no_verdict_beside_what_has_one(serve: Callable[..., None]) -> None:
+    serve(REFERENCE + texts(150, 150))
+    done = call("drift", *URL, "--fail")
+    assert done.returncode == 0
+    assert "no verdict on answers of bert_model" in done.stderr
+
+
 def test_a_window_is_what_came_between_two_looks(serve: Callable[..., None]) -> None:
     serve(REFERENCE + texts(500, 500), REFERENCE + texts(500, 800))
     found = rows(*URL, "--for", "30s")

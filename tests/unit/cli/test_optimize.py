@@ -76,10 +76,21 @@ def test_a_large_original_is_timed_without_a_packed_copy_and_that_is_said(
     assert done.returncode == 0 and "note: the original is timed without the packed copy" in done.stderr
 
 
-def test_the_table_says_what_to_do_next(model: Path, tmp_path: Path) -> None:
+def test_the_table_says_what_to_do_next(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speed.SpeedGain, "ratio", 1.5)
     output = trb("optimize", str(model), "-o", str(tmp_path / "out"), "--steps", "int8:per-row")
     assert "int8 per-row" in output and "label agreement" in output and "256 samples" in output
     assert output.endswith(f"wrote {tmp_path / 'out'}; next: trb build --model {tmp_path / 'out'}\n")
+
+
+def test_a_result_that_gains_nothing_is_called_that(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(speed.SpeedGain, "ratio", 1.0)
+    done = optimize(model, "-o", tmp_path / "out", "--steps", "int8:per-row", "--max-drop", "0.5")
+    assert done.returncode == 0
+    assert "it is not smaller, and no faster" in done.stderr
+    assert done.stdout.endswith(f"wrote {tmp_path / 'out'}; nothing speaks for it: keep the original\n")
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from triton_repo_builder.base.hardware import Hardware
+from triton_repo_builder.base.text import counted
 from triton_repo_builder.endpoint.plan.reasons import Reason, Why, because, set_by
 from triton_repo_builder.endpoint.tasks.task import Kind
 from triton_repo_builder.model.graph.parts import Rows
@@ -67,12 +68,31 @@ class ServingSettings:
     """Tokens that one run of a text model takes; None if its batch is not cut into runs."""
     preprocess_instances: Setting | None = None
     """Instances of the tokenizer or image model; None if there is neither."""
+    cores: Reason | None = None
+    """How the user's own number of instances fits this machine's cores, on a CPU.
+
+    It is not part of ``instances``: what is written of a stated number is the same on every machine.
+    """
+
+    @property
+    def joins(self) -> bool:
+        """Whether requests are joined, in each model of the endpoint."""
+        return self.batching.value == "on"
+
+    @property
+    def warning(self) -> str:
+        """A note on instances that are too many for this machine; empty if they are not."""
+        exceeded = self.cores is not None and self.cores.why is Why.CORES_EXCEEDED
+        return f"{self.instances.reason}: {self.cores}" if exceeded else ""
 
     def explained(self) -> tuple[tuple[str, Setting], ...]:
         """(name, setting) of each that this model has, in the order of the report."""
+        instances = self.instances
+        if self.cores is not None:
+            instances = replace(instances, why=replace(instances.why, limited=self.cores))
         named = (
             ("device", self.device),
-            ("instances", self.instances),
+            ("instances", instances),
             ("threads", self.threads),
             ("max-batch-size", self.max_batch_size),
             ("batching", self.batching),
@@ -115,12 +135,13 @@ def decide(options: BuildOptions, machine: Hardware, facts: ModelFacts) -> Servi
     device = _device(options, machine)
     gpu = device.value == "gpu"
     instances = _given(options, "instances") or _instances(options, machine, facts, gpu)
+    threads = _given(options, "threads") or _threads(machine, int(instances.value), gpu)
     batch = _max_batch_size(options, machine, facts, gpu)
     return ServingSettings(
         device=device,
         kind="KIND_GPU" if gpu else "KIND_CPU",
         instances=instances,
-        threads=_given(options, "threads") or _threads(machine, int(instances.value), gpu),
+        threads=threads,
         max_batch_size=batch,
         batching=_batching(options, facts, gpu),
         preferred=_preferred(options, facts, int(batch.value)),
@@ -128,6 +149,9 @@ def decide(options: BuildOptions, machine: Hardware, facts: ModelFacts) -> Servi
         padding=facts.padding,
         run_tokens=_run_tokens(options, facts),
         preprocess_instances=_preprocess_instances(options, facts, instances),
+        cores=None
+        if gpu or options.instances is None
+        else _cores(machine, options.instances, int(threads.value)),
     )
 
 
@@ -179,6 +203,14 @@ def _threads(machine: Hardware, count: int, gpu: bool) -> Setting:
         why = share if count > 1 else because(Why.ALL_CORES, cores=machine.cores_described)
         return Setting(value=machine.cores // count, why=why)
     return Setting(value=1, why=because(Why.ONE_CORE if count == 1 else Why.ONE_THREAD))
+
+
+def _cores(machine: Hardware, instances: int, threads: int) -> Reason:
+    """Whether this machine's cores are enough; 0 threads are as many as there are cores."""
+    threads = threads or machine.cores
+    why = Why.CORES_EXCEEDED if instances * threads > machine.cores else Why.CORES_SUFFICE
+    held = {"instances": counted(instances, "instance"), "threads": counted(threads, "thread")}
+    return because(why, **held, cores=machine.cores_described)
 
 
 def _max_batch_size(options: BuildOptions, machine: Hardware, facts: ModelFacts, gpu: bool) -> Setting:
@@ -270,4 +302,6 @@ def _preprocess_instances(options: BuildOptions, facts: ModelFacts, instances: S
     if facts.kind in (Kind.IMAGE, Kind.AUDIO):
         return Setting(value=instances.value, why=because(Why.DECODING))
     alone = bool(facts.obstacle) or options.max_batch_size == 1
+    if not alone and options.batching == "off":
+        return Setting(value=1, why=because(Why.TEXTS_OF_A_REQUEST))
     return Setting(value=1, why=because(Why.ONE_TEXT if alone else Why.ALL_TEXTS))

@@ -116,9 +116,9 @@ def about_model(*, front: bool, head: bool) -> str:
     return f"The ONNX model, with its {parts} in the graph." if parts else "The ONNX model as it is."
 
 
-def joining(max_batch_size: int) -> DynamicBatching | None:
-    """For a Python model, which joins requests of any shape: None if there is nothing to join."""
-    return DynamicBatching() if max_batch_size > 1 else None
+def joining(max_batch_size: int, *, on: bool) -> DynamicBatching | None:
+    """For a Python model, which joins requests of any shape: None with --batching off or nothing to join."""
+    return DynamicBatching() if on and max_batch_size > 1 else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -173,7 +173,7 @@ def postprocess(
         dynamic_batching=first.dynamic_batching,
         instance_group=first.instance_group,
         parameters=post.parameters,
-        reasons=(("batching", ANSWERS_JOIN),),
+        reasons=(("batching", ANSWERS_JOIN if first.dynamic_batching else dict(first.reasons)["batching"]),),
     )
 
 
@@ -191,7 +191,7 @@ def _tokenizer(
     signature, task = request.source.signature, request.task
     assert settings.preprocess_instances is not None
     size = int(settings.max_batch_size.value) if batching else 0
-    dynamic = joining(size)
+    dynamic = joining(size, on=settings.joins)
     length = tokens.pad_to or -1
     dims = (length,) if batching else (1, length)
     encoding = task.encoding
@@ -233,7 +233,10 @@ def _tokenizer(
             *((("unknown_id", str(tokens.unknown_id)),) if tokens.unknown_id >= 0 else ()),
             *encoding.parameters,
         ),
-        reasons=(("instances", settings.preprocess_instances.reason), ("batching", TEXTS_JOIN)),
+        reasons=(
+            ("instances", settings.preprocess_instances.reason),
+            ("batching", TEXTS_JOIN if settings.joins else settings.batching.reason),
+        ),
     )
 
 
@@ -283,7 +286,7 @@ def onnx_model(
 ) -> ModelPlan:
     """The model, of which the tensors are planned, for the onnxruntime backend."""
     dynamic = None
-    if batching and settings.batching.value == "on":
+    if batching and settings.joins:
         dynamic = DynamicBatching(
             preferred_batch_size=options.preferred_batch_size,
             max_queue_delay_microseconds=options.max_queue_delay,

@@ -135,8 +135,11 @@ def preprocess_model(
         max_batch_size=size,
         input=(TensorPlan(name=media.field, data_type="TYPE_STRING", dims=(1,)),),
         output=output,
-        dynamic_batching=joining(size),
+        dynamic_batching=joining(size, on=settings.joins),
         instance_group=InstanceGroup(count=int(instances.value), kind=onnx_model.CPU),
-        reasons=(("instances", instances.reason), ("batching", media.joins)),
+        reasons=(
+            ("instances", instances.reason),
+            ("batching", media.joins if settings.joins else settings.batching.reason),
+        ),
         warmup=(sample,) if request.options.warmup else (),
     )

@@ -26,6 +26,11 @@ class Why(Enum):
         "large: a lone request is answered in 0.6 of the time, and 32 clients get 0.9 of the requests/s that "
         "an instance on each core gives (measured on 2 cores of an AMD EPYC)"
     )
+    CORES_SUFFICE = "{instances} with {threads} each fit {cores}"
+    CORES_EXCEEDED = (
+        "{instances} with {threads} each are more than {cores}, for which they compete: measure whether that "
+        "serves more"
+    )
     THREADS_TAKE_ALL = "its threads take all cores"
     THREADS_EXCEED = "its {threads} threads are more than {cores}"
     THREADS_SHARE = "as many as {cores} hold with {threads} threads each"
@@ -48,11 +53,15 @@ class Why(Enum):
     NO_BATCH_AXIS = "no batch axis: {obstacle}"
 
     ALL_TEXTS = "one instance encodes all waiting texts in one call, on all cores if they are many"
+    TEXTS_OF_A_REQUEST = "one instance encodes the texts of one request in one call: requests are not joined"
     ONE_TEXT = "one instance encodes one text in a call: there are no batches"
     DECODING = "as many as of the model: decoding a large file takes as long as a small model"
 
     CANNOT_BATCH = "{obstacle}"
-    ROWS_OF_A_REQUEST = "requests are not joined, but one may have several rows; --max-batch-size 1 takes one"
+    ROWS_OF_A_REQUEST = (
+        "no model of the endpoint joins requests, but one request may have several rows; "
+        "--max-batch-size 1 takes one"
+    )
     ONE_ROW = "one row at a time"
     NOTHING_TO_JOIN = "there is nothing to join with a maximum batch size of 1"
     GPU_BATCHES = "a GPU runs a batch in little more time than one row"

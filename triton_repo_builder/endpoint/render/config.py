@@ -31,7 +31,10 @@ def config(model: ModelPlan) -> str:
 
 
 def _comments(model: ModelPlan, name: str) -> list[str]:
-    reasons = [reason for field, reason in model.reasons if field == REASON_OF.get(name, name)]
+    named = {REASON_OF.get(name, name)}
+    if name == "max_batch_size" and model.max_batch_size > 1 and model.dynamic_batching is None:
+        named.add("batching")  # there is no field that could have the reason
+    reasons = [reason for field, reason in model.reasons if field in named]
     return [*([COMMENTS[name]] if name in COMMENTS else []), *reasons]
 
 

@@ -82,7 +82,9 @@ def run_variants(
         machine=machine.facts(),
         versions=machine.versions(),
         options=_plain(options),
-        texts={variant.target.variant.name: variant.about for variant in prepared},
+        texts={
+            variant.target.variant.name or variant.target.endpoint.name: variant.about for variant in prepared
+        },
         levels=tuple(done),
         notes=tuple(dict.fromkeys([*(note for variant in prepared for note in variant.notes), *doubts])),
         ratios=_against_first(done, variants),

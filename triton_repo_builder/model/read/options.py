@@ -151,7 +151,7 @@ class BuildOptions:
         "auto",
         Choice(("on", "off", "auto")),
         Topic.BATCHING,
-        "Enable dynamic batching.",
+        "Join waiting requests, in each model of the endpoint: dynamic batching.",
         default="auto: on if the graph can batch",
     )
     max_batch_size: int | None = option(
@@ -202,7 +202,7 @@ class BuildOptions:
         None,
         Number(),
         Topic.BATCHING,
-        "Instances of the model.",
+        "Instances of the model; --explain says whether this machine has the cores.",
         default="one per core or GPU; up to 4 cores share one without padding",
     )
     tokenizer_instances: int | None = option(
@@ -429,7 +429,12 @@ class BuildOptions:
         rare=True,
     )
     warmup: bool = option(
-        True, Switch("no-warmup"), Topic.SERVER, "Run one request while loading.", default="warmup", rare=True
+        True,
+        Switch("no-warmup"),
+        Topic.SERVER,
+        "Run one request while loading; others: docs/cookbook/first-request.md.",
+        default="warmup",
+        rare=True,
     )
     golden: bool = option(
         True,

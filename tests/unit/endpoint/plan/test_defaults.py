@@ -208,10 +208,32 @@ def test_who_set_it() -> None:
     settings = decide(CPU, device="cpu", threads=2, instances=2, batching="on", origins=origins)
     assert {name: setting.reason for name, setting in settings.explained()[:3]} == {
         "device": "set in trb.toml",
-        "instances": "set by --instances",
+        "instances": "set by --instances; 2 instances with 2 threads each fit this machine's 6 cores",
         "threads": "set in trb.toml",
     }
     assert settings.batching.reason == "set in trb.toml"
+
+
+@pytest.mark.parametrize(
+    ("cores", "instances", "threads", "exceeds"),
+    [
+        (2, 2, None, ""),
+        (2, 8, None, "8 instances with 1 thread each"),
+        (2, 2, 0, "2 instances with 2 threads"),
+        (6, 1, None, ""),
+    ],
+)
+def test_instances_of_the_user_beside_this_machines_cores(
+    cores: int, instances: int, threads: int | None, exceeds: str
+) -> None:
+    settings = decide(Hardware(cores=cores, gpus=()), instances=instances, threads=threads)
+    said = dict(settings.explained())["instances"].reason
+    assert said.startswith("set by --instances; ")
+    assert f"this machine's {cores} cores" in said
+    assert bool(settings.warning) == bool(exceeds)
+    assert exceeds in settings.warning
+    assert settings.instances.reason == "set by --instances"  # what is written depends on no machine
+    assert decide(GPU, instances=instances, threads=threads).cores is None
 
 
 def test_reasons_follow_what_the_model_can_do() -> None:
@@ -257,7 +279,8 @@ def test_what_the_user_gave_stands_and_says_so() -> None:
     assert (settings.instances.value, settings.threads.value, settings.max_batch_size.value) == (3, 0, 4)
     assert (settings.batching.value, settings.batching.reason) == (
         "off",
-        "set by --batching off; requests are not joined, but one may have several rows; "
+        "set by --batching off; no model of the endpoint joins requests, but one request may have several "
+        "rows; "
         "--max-batch-size 1 takes one",
     )
     assert settings.instances.reason == "set by --instances"

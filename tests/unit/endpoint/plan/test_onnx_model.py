@@ -20,6 +20,7 @@ from triton_repo_builder.endpoint.plan import tensor as plan_tensor
 from triton_repo_builder.endpoint.plan.defaults import ModelFacts
 from triton_repo_builder.endpoint.plan.endpoint import PlanRequest
 from triton_repo_builder.endpoint.plan.model import DynamicBatching, TensorPlan, WarmupInput, between
+from triton_repo_builder.endpoint.render.config import config
 from triton_repo_builder.endpoint.tasks import tensor
 from triton_repo_builder.endpoint.tasks.task import (
     Encoding,
@@ -128,8 +129,11 @@ def test_a_tensor_between_the_steps_gives_way_to_the_endpoints_own() -> None:
 
 def test_batching_off_still_takes_batches_but_joins_none() -> None:
     plan = text(replace(OPTIONS, batching="off"))
-    assert [entry.dynamic_batching for entry in plan.models] == [None, DynamicBatching(), None]
+    assert [entry.dynamic_batching for entry in plan.models] == [None, None, None]
     assert plan.endpoint.max_batch_size == 32
+    for entry in plan.models[1:]:
+        assert "set by --batching off; no model of the endpoint joins requests" in config(entry)
+    assert "requests are not joined" in dict(plan.models[1].reasons)["instances"]
 
 
 def test_preferences_reach_the_model_only() -> None:

@@ -104,5 +104,10 @@ def test_failures_are_spelled_out_below_the_table(capsys: pytest.CaptureFixture[
     assert "FAILED 1 of 2" in text
     assert "FAILED bert · golden cases · short · gRPC\n    expected [bold]1[/bold], got 2\n" in text
     assert text.splitlines()[-1].startswith("FAILED 1 passed, 1 failed; parity")
+    print_report(report(*[replace(bad, name=f"case {place}") for place in range(43)], bad), quiet=True)
+    text = capsys.readouterr().out
+    assert text.count("expected [bold]1[/bold], got 2") == 3
+    assert "FAILED bert · golden cases · and 41 more; --json and --junit have all\n" in text
+    assert "44 failed" in text
     print_report(report(GOOD), quiet=True)
     assert capsys.readouterr().out.startswith("OK 1 passed: tritonserver 2.51.0 at http://127.0.0.1:8000")
