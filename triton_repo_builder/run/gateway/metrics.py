@@ -53,10 +53,10 @@ class Counter:
 
     def family(self) -> CounterMetricFamily:
         """The metric as prometheus-client writes it."""
-        made = CounterMetricFamily(self.name, self.help, labels=self.labels)
+        family = CounterMetricFamily(self.name, self.help, labels=self.labels)
         for values, number in list(self.values.items()):
-            made.add_metric(list(map(str, values)), number)
-        return made
+            family.add_metric(list(map(str, values)), number)
+        return family
 
 
 class Phase:
@@ -83,7 +83,7 @@ BOUNDS = (*map(floatToGoString, BUCKETS), "+Inf")
 
 
 class Collected(Collector):
-    """What prometheus-client asks for when a page is written."""
+    """The source of the numbers when prometheus-client writes a page."""
 
     def collect(self) -> Iterator[Any]:
         """All that is counted here."""
