@@ -31,6 +31,8 @@ FIRST_WINDOW = 65_535
 FIRST_FRAME = 16_384
 REFRESH = 2**30
 """Bytes after which the window of a connection is opened again."""
+FRAME_HEAD = struct.Struct(">HBBBI")
+"""Length in 16 and 8 bits, type, flags, stream."""
 CANCEL = 8
 LAST_STREAM = 2**31 - 3
 EMPTY = memoryview(b"")
@@ -100,6 +102,9 @@ class Connection(asyncio.Protocol):
         self._stream_window = FIRST_WINDOW
         self._frame = FIRST_FRAME
         self._buffer = bytearray()
+        """Bytes of a frame that is not complete."""
+        self._lacking = 0
+        """How many bytes it must have to be looked at again."""
         self._block = bytearray()
         self._taken = 0
         self._decoder: Any = hpack.Decoder(max_header_list_size=1 << 20)
@@ -179,22 +184,27 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take whole frames."""
-        buffer = self._buffer
-        buffer += data
-        start = 0
-        while len(buffer) - start >= 9:
-            size = buffer[start] << 16 | buffer[start + 1] << 8 | buffer[start + 2]
-            end = start + 9 + size
-            if len(buffer) < end:
-                break
-            number = int.from_bytes(buffer[start + 5 : start + 9], "big") & LARGEST_WINDOW
-            try:
-                self._take(buffer[start + 3], buffer[start + 4], number, bytes(buffer[start + 9 : end]))
-            except (hpack.HPACKError, struct.error, IndexError, ValueError) as error:
-                self._broken(f"the server's HTTP/2 is not understood: {error}")
+        if self._buffer:
+            self._buffer += data
+            if len(self._buffer) < self._lacking:
                 return
-            start = end
-        del buffer[:start]
+            data = bytes(self._buffer)
+            self._buffer.clear()
+        start, total = 0, len(data)
+        try:
+            while total - start >= 9:
+                high, low, kind, flags, number = FRAME_HEAD.unpack_from(data, start)
+                end = start + 9 + (high << 8 | low)
+                if end > total:
+                    break
+                self._take(kind, flags, number & LARGEST_WINDOW, data[start + 9 : end])
+                start = end
+        except (hpack.HPACKError, struct.error, IndexError, ValueError) as error:
+            self._broken(f"the server's HTTP/2 is not understood: {error}")
+            return
+        if start < total:
+            self._lacking = end - start if total - start >= 9 else 9
+            self._buffer += data[start:]
 
     def _take(self, kind: int, flags: int, number: int, payload: bytes) -> None:
         if kind == DATA:

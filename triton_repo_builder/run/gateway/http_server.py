@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 import signal
 import socket
 import time
+import urllib.parse
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+import httptools
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from triton_repo_builder.run.gateway.app import LATE, WATCHERS
+from triton_repo_builder.run.gateway.app import CLOSE, LATE, WATCHERS
 from triton_repo_builder.run.gateway.gateway import Gateway
+from triton_repo_builder.run.gateway.refusal import Headers
 
 HEAD_SECONDS = 10.0
 """Time for the headers of a request, and before the first byte."""
@@ -26,49 +30,51 @@ IDLE_SECONDS = 75
 TAKING_SECONDS = 30.0
 TAKEN_BYTES = 64 * 1024
 """Bytes of an answer that a client must take in this time, or all that is left."""
+UNPRINTABLE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 LINGER_SECONDS = 2.0
 """Time for a request that is on its way when the server stops: its client has just connected, say."""
 
 
-class Together:
-    """A transport that sends all that is written in one turn of the event loop at once.
+class Exchange(RequestResponseCycle):
+    """A request and its answer, whose head and body are written at once.
 
-    uvicorn writes the headers of an answer, then its body: two system calls, and a client that wakes twice.
+    uvicorn writes one after the other: two system calls, and a client that wakes twice.
     """
 
-    def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport = transport
-        self._loop = loop
-        self._out: list[bytes] = []
-        self.written = 0
-        """Bytes of all answers."""
+    write: Callable[[bytes], None]
+    _head = b""
 
-    def __getattr__(self, name: str) -> Any:
-        """Whatever else the transport can do."""
-        return getattr(self._transport, name)
+    async def send(self, message: Any) -> None:
+        """Take the head of the answer, or its body or a part of it; its length is in the head."""
+        if self.flow.write_paused and not self.disconnected:
+            await self.flow.drain()
+        if self.disconnected:
+            return
+        if message["type"] == "http.response.start":
+            self.response_started = True
+            self.waiting_for_100_continue = False
+            self._head = self._start(message["status"], message["headers"])
+            return
+        body = b"" if self.scope["method"] == "HEAD" else message["body"]
+        self.write(self._head + body)
+        self._head = b""
+        if not message.get("more_body"):
+            self.response_complete = True
+            self.message_event.set()
+            if not self.keep_alive:
+                self.transport.close()
+            self.on_response()
 
-    def write(self, data: bytes) -> None:
-        """Send it soon."""
-        if not self._out:
-            self._loop.call_soon(self.flush)
-        self._out.append(data)
-        self.written += len(data)
-
-    def flush(self) -> None:
-        """Send it now."""
-        data, self._out = b"".join(self._out), []
-        if data and not self._transport.is_closing():
-            self._transport.write(data)
-
-    def get_write_buffer_size(self) -> int:
-        """Bytes that the client has not taken."""
-        size: int = self._transport.get_write_buffer_size()
-        return size + sum(map(len, self._out))
-
-    def close(self) -> None:
-        """Send what is written, then close."""
-        self.flush()
-        self._transport.close()
+    def _start(self, status: int, headers: Headers) -> bytes:
+        """The head of an answer. Raises RuntimeError for a value that would begin another header."""
+        if UNPRINTABLE.search(b"".join([value for _, value in headers])):
+            raise RuntimeError("a header's value has a control character")
+        if CLOSE in headers:
+            self.keep_alive = False
+        elif not self.keep_alive:
+            headers = [*headers, CLOSE]
+        lines = [b"%b: %b\r\n" % header for header in headers]
+        return b"".join((STATUS_LINE[status], *lines, b"\r\n"))
 
 
 class Connection(HttpToolsProtocol):
@@ -84,13 +90,15 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         """A client has come."""
-        self._sent = Together(transport, self.loop)
-        super().connection_made(self._sent)  # type: ignore[arg-type]
+        super().connection_made(transport)
+        self._written = 0
         self._head = 0
         self._inside = True
         self._in_body = False
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.TimerHandle | None = None
+        self._idle: asyncio.TimerHandle | None = None
+        self._answered = 0.0
         self._watchers: set[Callable[[], None]] = set()
         if len(self.connections) > self.most:
             self._refuse(503, "too many connections", b"retry-after: 1\r\n")
@@ -99,7 +107,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
-        for timer in (self._timer, self._writing):
+        for timer in (self._timer, self._writing, self._idle):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
@@ -135,7 +143,37 @@ class Connection(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        super().on_headers_complete()
+        url = httptools.parse_url(self.url)
+        path = url.path.decode("ascii")
+        version = self.parser.get_http_version()
+        scope: Any = self.scope
+        scope.update(
+            method=self.parser.get_method().decode("ascii"),
+            http_version=version,
+            path=urllib.parse.unquote(path) if "%" in path else path,
+            raw_path=url.path,
+            query_string=url.query or b"",
+        )
+        before = self.cycle
+        self.cycle = cycle = Exchange(
+            scope=self.scope,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=False,
+            default_headers=[],
+            message_event=asyncio.Event(),
+            expect_100_continue=self.expect_100_continue,
+            keep_alive=version != "1.0" and self.parser.should_keep_alive(),
+            on_response=self.on_response_complete,
+        )
+        cycle.write = self._write
+        if before is None or before.response_complete:
+            self._start_asgi_task(cycle, self.app)
+        else:  # sent before the answer to the one before
+            self.flow.pause_reading()
+            self.pipeline.appendleft((cycle, self.app))
 
     def on_message_complete(self) -> None:
         """The last byte of a request."""
@@ -152,10 +190,33 @@ class Connection(HttpToolsProtocol):
         self._timer = self.loop.call_later(LINGER_SECONDS, self._late)
 
     def on_response_complete(self) -> None:
-        """The application has written its answer; the client has to take it."""
-        self._sent.flush()
-        super().on_response_complete()
+        """The application has written its answer; the client has to take it, and may send another request."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        else:
+            self._answered = self.loop.time()
+            if self._idle is None:
+                self._idle = self.loop.call_later(self.timeout_keep_alive, self._check_idle)
         self._watch_writing()
+
+    def _check_idle(self) -> None:
+        """Close a connection without requests. One timer for many: to set one is not cheap."""
+        self._idle = None
+        if self._inside or not self.cycle.response_complete:  # the next answer sets it again
+            return
+        left = self._answered + self.timeout_keep_alive - self.loop.time()
+        if left > 0:
+            self._idle = self.loop.call_later(left, self._check_idle)
+        else:
+            self.transport.close()
+
+    def _write(self, data: bytes) -> None:
+        self._written += len(data)
+        self.transport.write(data)
 
     def pause_writing(self) -> None:
         """The client does not read as fast as the application writes."""
@@ -163,10 +224,9 @@ class Connection(HttpToolsProtocol):
         self._watch_writing()
 
     def _watch_writing(self) -> None:
-        waiting = self._sent.get_write_buffer_size()
+        waiting = self.transport.get_write_buffer_size()
         if self._writing is None and waiting:
-            written = self._sent.written
-            due = min(written, written - waiting + TAKEN_BYTES)
+            due = min(self._written, self._written - waiting + TAKEN_BYTES)
             self._writing = self.loop.call_later(TAKING_SECONDS, self._check_writing, due)
 
     def _check_writing(self, due: int) -> None:
@@ -175,7 +235,7 @@ class Connection(HttpToolsProtocol):
         Bytes that wait say nothing: they may be of the next answer.
         """
         self._writing = None
-        if self._sent.written - self._sent.get_write_buffer_size() < due:
+        if self._written - self.transport.get_write_buffer_size() < due:
             self.transport.abort()
         else:
             self._watch_writing()

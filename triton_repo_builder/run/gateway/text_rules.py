@@ -63,14 +63,14 @@ class TextRules:
             return []
         if self.prompt:
             texts = [self.prompt + text if isinstance(text, str) else text for text in texts]
-        counts = [len(row.ids) for row in self.tokenizer.encode_batch_fast(list(map(beginning, texts)))]
+        counts = [len(row) for row in self.tokenizer.encode_batch_fast(list(map(beginning, texts)))]
         for number, text in enumerate(texts):
             size = characters(text)
             # The last words of a beginning may be other tokens than in the text: half of them are enough.
             if size > LONG and (counts[number] < 2 * self.max_length or not self.max_length):
                 if size > LONGEST:
                     raise Refusal(413, f"text {number} has {size} characters; at most {LONGEST} are counted")
-                counts[number] = len(self.tokenizer.encode_batch_fast([text])[0].ids)
+                counts[number] = len(self.tokenizer.encode_batch_fast([text])[0])
         return counts
 
     def cut(self, length: int) -> int:

@@ -10,6 +10,7 @@ import asyncio
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,8 @@ Metadata = tuple[tuple[str, str], ...]
 
 PROGRESS: ContextVar[Callable[[int], None] | None] = ContextVar("progress", default=None)
 """Called with the rows of each part that was answered, in the context of ``Triton.infer``."""
+ID, RAW_INPUT_CONTENTS = 3, 7
+"""Fields of ModelInferRequest by their number."""
 UNDER_WAY = 4
 """Parts of one request that wait at Triton at a time: enough to fill batches, few enough to be fair."""
 STATUS = {
@@ -68,14 +71,13 @@ class Triton:
 
     async def call(self, name: str, /, timeout: float, **fields: Any) -> Any:
         """One of the protocol's calls without metadata, such as ``ModelConfig``. Raises ``Refusal``."""
-        return await self.ask(name, getattr(self.messages, f"{name}Request")(**fields), timeout)
+        request = getattr(self.messages, f"{name}Request")(**fields)
+        return await self.ask(name, request.SerializeToString(), timeout)
 
-    async def ask(self, name: str, request: Any, timeout: float, metadata: Metadata = ()) -> Any:
+    async def ask(self, name: str, request: bytes, timeout: float, metadata: Metadata = ()) -> Any:
         """The answer to one message. Raises ``Refusal``."""
         try:
-            answer = await self.channel.call(
-                f"{SERVICE}/{name}", request.SerializeToString(), timeout, metadata
-            )
+            answer = await self.channel.call(f"{SERVICE}/{name}", request, timeout, metadata)
         except CallFailed as error:
             refused = refusal(error)
             self.trouble = refused.message if error.status == "UNAVAILABLE" else ""
@@ -133,19 +135,16 @@ class Triton:
         metadata: Metadata = (),
     ) -> Answer:
         """The outputs for rows that fit one request, by the task's names. Raises ``Refusal``."""
-        request = self.messages.ModelInferRequest(
-            model_name=served.model, model_version=served.version, id=id
-        )
+        tensors, contents = [], [delimited(ID, id.encode())]
         for name, values in columns.items():
-            tensor = request.inputs.add(name=served.inputs.get(name, name), datatype="BYTES")
             several = isinstance(values[0], (list, tuple))
-            shape = [len(values), len(values[0]) if several else 1]
-            tensor.shape.extend(shape if served.endpoint.max_batch_size else shape[1:])
+            shape = (len(values), len(values[0]) if several else 1)
+            tensors.append((served.inputs.get(name, name), shape[not served.endpoint.max_batch_size :]))
             flat: Any = [text for row in values for text in row] if several else values
-            request.raw_input_contents.append(packed(flat))
-        for name in outputs:
-            request.outputs.add(name=served.outputs.get(name, name))
-        response = await self.ask("ModelInfer", request, timeout, metadata)
+            contents.append(delimited(RAW_INPUT_CONTENTS, packed(flat)))
+        names = tuple([served.outputs.get(name, name) for name in outputs])
+        head = self._head(served.model, served.version, tuple(tensors), names)
+        response = await self.ask("ModelInfer", b"".join((head, *contents)), timeout, metadata)
         if progress := PROGRESS.get():
             progress(len(next(iter(columns.values()))))
         arrays = {
@@ -153,9 +152,39 @@ class Triton:
             for tensor, raw in zip(response.outputs, response.raw_output_contents, strict=True)
         }
         try:
-            return {name: arrays[served.outputs.get(name, name)] for name in outputs}
+            return {name: arrays[theirs] for name, theirs in zip(outputs, names, strict=True)}
         except KeyError as missing:
             raise Refusal(502, f"'{served.model}' gave no output {missing}", code="backend") from None
+
+    @lru_cache(maxsize=1024)  # noqa: B019
+    def _head(
+        self,
+        model: str,
+        version: str,
+        tensors: tuple[tuple[str, tuple[int, ...]], ...],
+        outputs: tuple[str, ...],
+    ) -> bytes:
+        """All of a request that many have in common, encoded: all but its id and contents."""
+        request = self.messages.ModelInferRequest(model_name=model, model_version=version)
+        for name, shape in tensors:
+            request.inputs.add(name=name, datatype="BYTES", shape=shape)
+        for name in outputs:
+            request.outputs.add(name=name)
+        encoded: bytes = request.SerializeToString()
+        return encoded
+
+
+def delimited(number: int, content: bytes) -> bytes:
+    """A field of a message, of any bytes; a message is its fields one after the other.
+
+    https://protobuf.dev/programming-guides/encoding/
+    """
+    size, head = len(content), bytearray((number << 3 | 2,))
+    while size > 127:
+        head.append(size & 127 | 128)
+        size >>= 7
+    head.append(size)
+    return bytes(head) + content
 
 
 def refusal(error: CallFailed) -> Refusal:
