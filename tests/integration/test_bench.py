@@ -542,4 +542,5 @@ def test_a_recorded_log_is_sent_once_with_its_times_and_repeats(
     assert sum(arrived[:3]) == 20 and 0 in arrived[1:3]
     # All of them came within ten seconds, so goodput is throughput.
     assert level["goodput"] == pytest.approx(level["throughput"])
-    assert "2 of 1 to 3 tokens" not in out and json.loads(out)["texts"][""]["texts"] == 2
+    (texts,) = json.loads(out)["texts"].values()
+    assert "2 of 1 to 3 tokens" not in out and texts["texts"] == 2

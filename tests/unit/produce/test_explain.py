@@ -147,14 +147,15 @@ def test_what_trb_toml_set_and_what_a_flag(tmp_path: Path, output: Path) -> None
     file.write_text("[build]\ninstances = 3\nthreads = 2\ngolden = false\n")
     one = ["build", "--model", tmp_path / "all" / "bert", "--output", output, "--config", file]
     done = CliRunner().invoke(group, [*map(str, one), "--threads", "1", "--explain"], standalone_mode=False)
-    assert "  instances 3: set in trb.toml\n" in done.stdout
+    assert "  instances 3: set in trb.toml; 3 instances with 1 thread each " in done.stdout
     assert "  threads 1: set by --threads\n" in done.stdout
     file.rename(tmp_path / "common.toml")
     (tmp_path / "all" / "bert" / "trb.toml").write_text("[build]\nthreads = 1\n")
     every = ["build", "--all", tmp_path / "all", "--output", output, "--config", tmp_path / "common.toml"]
     done = CliRunner().invoke(group, [*map(str, every), "--json"], standalone_mode=False)
     settings = json.loads(done.stdout)["endpoints"][0]["settings"]
-    assert settings["instances"] == {"value": 3, "reason": "set in common.toml"}
+    assert settings["instances"]["value"] == 3
+    assert settings["instances"]["reason"].startswith("set in common.toml; 3 instances with 1 thread each ")
     assert settings["threads"] == {"value": 1, "reason": "set in trb.toml"}
 
 
