@@ -63,22 +63,19 @@ class _Keeper:
             path = accepted.renumbered(canonical, self._old.version, self._build.version)
             edited = self._edited(canonical, path, edit)
             fresh = self._files.get(path)
-            if edit.added and edited is not None and fresh is None:
-                stay[path] = edit
-                self._files[path] = File(path=path, content=edited)
-                notes.append(f"the accepted file {path} is kept: {edit}")
+            if edited is None:
+                gone = f"the accepted file {path} is there no more: it is no longer recorded"
+                by_itself = f"this build writes the accepted edit of {path} by itself: it is no longer one"
+                notes.append(gone if edit.added and fresh is None else by_itself)
                 continue
-            if edit.added and edited is None and fresh is None:
-                notes.append(f"the accepted file {path} is there no more: it is no longer recorded")
-                continue
-            if edited is None or fresh is None:
-                notes.append(f"this build writes the accepted edit of {path} by itself: it is no longer one")
-                continue
-            base = _bytes(fresh)
-            diff = edits.difference(content.unsealed(base) if path.endswith(f"/{CONFIG}") else base, edited)
-            stay[path] = Edit(built=fresh.sha256(), approvals=edit.approvals, diff=diff)
+            kept = edit
+            if fresh is not None:  # a file of the build, edited
+                base = content.unsealed(_bytes(fresh)) if path.endswith(f"/{CONFIG}") else _bytes(fresh)
+                diff = edits.difference(base, edited)
+                kept = Edit(built=fresh.sha256(), approvals=edit.approvals, diff=diff)
+            stay[path] = kept
             self._files[path] = File(path=path, content=edited)
-            notes.append(f"the accepted edit of {path} is kept: {edit}")
+            notes.append(f"the {_what(edit)} {path} is kept: {edit}")
         return self._sealed(stay, notes)
 
     def _edited(self, canonical: str, path: str, edit: Edit) -> bytes | None:

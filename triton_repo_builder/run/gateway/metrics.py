@@ -1,8 +1,7 @@
 """Prometheus metrics of the gateway, in prometheus-client's default registry.
 
 Labels are bounded: paths of routes, names of endpoints, statuses. A model that does not exist has none. A
-request is counted in plain numbers; prometheus-client, which writes the page, would take a lock for each of
-eleven: a twentieth of the gateway's CPU.
+request is counted in plain numbers: prometheus-client, which writes the page, would take a lock for each.
 """
 
 from __future__ import annotations
