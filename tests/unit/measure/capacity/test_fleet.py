@@ -256,7 +256,11 @@ def test_without_prices_the_fewest_replicas_come_first(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rps", "pattern", "verdict"),
     [
-        (500, "bursty", "not 6: the first table is for requests that come evenly, but for some seconds"),
+        # A bursty load takes ten seconds; test_plan_page.py has another one every day.
+        pytest.param(
+            *(500, "bursty", "not 6: the first table is for requests that come evenly, but for some seconds"),
+            marks=pytest.mark.slow,
+        ),
         (500, "poisson", "plan with 7 replicas, not 6: 6 meet it, but not with 1 lost\nthe fewest"),
         (20, "poisson", "plan with 2 replicas: both tables agree\nthe fewest that meet p99 within 20 ms"),
     ],
