@@ -20,6 +20,8 @@ VERSION = PREFIX + "version"
 SHARED = PREFIX + "shared"
 """Parameter of a model that endpoints share: independent of the order in which they were built."""
 LABEL = "label."
+LICENSE = "license"
+"""The label that states the licence of a model that is from no Hub."""
 CONTENT = "content"
 """Parameter of the endpoint's own config.pbtxt only: ``repository/content.py``."""
 
@@ -98,7 +100,7 @@ class Facts:
             labels=tuple(entry.provenance.labels.items()),
             hub=f"{hub.model}@{hub.commit}" if hub else "",
             hub_file=hub.file if hub else "",
-            license=hub.license if hub else "",
+            license=hub.license if hub else entry.provenance.labels.get(LICENSE, ""),
             conversion=entry.provenance.conversion,
             versions=(entry.version,),
             content=entry.content,

@@ -25,7 +25,8 @@ overrides the default. In trb.toml an option stands in the table `[build]`, unde
     batching = "on"
     label = {{ team = "search" }}
 
-Paths there are relative to the file. {flags} are flags only. Options marked ° are rarely needed.
+Paths there are relative to the file and, unless `--config` names it, inside its folder.
+{flags} are flags only. Options marked ° are rarely needed.
 """
 
 

@@ -19,6 +19,7 @@ from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.endpoint.plan import endpoint, text
 from triton_repo_builder.produce import build
 from triton_repo_builder.repository import pbtxt
+from triton_repo_builder.repository.provenance import Facts
 
 
 def refused(model: Path, output: Path, code: Code, message: str, **options: Any) -> TrbError:
@@ -587,6 +588,24 @@ def test_strings(golden: bool, tmp_path: Path, output: Path) -> None:
     )
     made = tiny.make(path, output, golden=golden)
     assert parsed(made, "m")["output"][0]["data_type"] == "TYPE_STRING"
+
+
+def test_limits_of_a_queue_are_those_of_each_model(tmp_path: Path, output: Path) -> None:
+    made = tiny.make(tiny.classifier(tmp_path / "c"), output, max_queue_size=8, queue_timeout=500)
+    for model in ("c_tokenizer", "c_model"):
+        policy = parsed(made, model)["dynamic_batching"]["default_queue_policy"]
+        assert policy == {"default_timeout_microseconds": 500, "max_queue_size": 8}
+
+
+@pytest.mark.parametrize(("label", "licence"), [((), "apache-2.0"), ((("license", "mit"),), "mit")])
+def test_the_licence_of_a_folder_is_that_of_its_card(
+    tmp_path: Path, output: Path, label: tuple[tuple[str, str], ...], licence: str
+) -> None:
+    folder = tiny.classifier(tmp_path / "c")
+    (folder / "README.md").write_text("---\nlicense: apache-2.0\n---\n")
+    entry = tiny.make(folder, output, label=label).entry.served
+    assert entry.provenance.labels == {"license": licence}
+    assert Facts.of_entry("c", entry).license == licence
 
 
 def test_labels_are_written_beside_the_model(tmp_path: Path, output: Path) -> None:

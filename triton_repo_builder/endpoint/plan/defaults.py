@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from triton_repo_builder.base.hardware import Hardware
 from triton_repo_builder.base.text import counted
+from triton_repo_builder.endpoint.plan.model import DynamicBatching
 from triton_repo_builder.endpoint.plan.reasons import Reason, Why, because, set_by
 from triton_repo_builder.endpoint.tasks.task import Kind
 from triton_repo_builder.model.graph.parts import Rows
@@ -60,8 +61,12 @@ class ServingSettings:
     max_batch_size: Setting
     batching: Setting
     """``on`` or ``off``: whether the model joins requests."""
+    queue: DynamicBatching
+    """Limits of the queue of each model of the endpoint."""
     preferred: Setting | None = None
     queue_delay: Setting | None = None
+    queue_size: Setting | None = None
+    queue_timeout: Setting | None = None
     padding: Setting | None = None
     """How texts of different length become a batch; None for other inputs."""
     run_tokens: Setting | None = None
@@ -78,6 +83,10 @@ class ServingSettings:
     def joins(self) -> bool:
         """Whether requests are joined, in each model of the endpoint."""
         return self.batching.value == "on"
+
+    def joining(self, max_batch_size: int) -> DynamicBatching | None:
+        """For a Python model, which joins requests of any shape; None if there is nothing to join."""
+        return self.queue if self.joins and max_batch_size > 1 else None
 
     @property
     def warning(self) -> str:
@@ -98,6 +107,8 @@ class ServingSettings:
             ("batching", self.batching),
             ("preferred-batch-size", self.preferred),
             ("max-queue-delay", self.queue_delay),
+            ("max-queue-size", self.queue_size),
+            ("queue-timeout", self.queue_timeout),
             ("padding", self.padding),
             ("run-tokens", self.run_tokens),
             ("tokenizer-instances", self.preprocess_instances),
@@ -145,7 +156,12 @@ def decide(options: BuildOptions, machine: Hardware, facts: ModelFacts) -> Servi
         max_batch_size=batch,
         batching=_batching(options, facts, gpu),
         preferred=_preferred(options, facts, int(batch.value)),
-        queue_delay=_queue_delay(options),
+        queue_delay=_queued(options, "max_queue_delay", Why.DELAY_UNIT, " µs"),
+        queue=DynamicBatching(
+            max_queue_size=options.max_queue_size or 0, queue_timeout_microseconds=options.queue_timeout
+        ),
+        queue_size=_queued(options, "max_queue_size", Why.QUEUE_SIZE),
+        queue_timeout=_queued(options, "queue_timeout", Why.QUEUE_TIMEOUT, " µs"),
         padding=facts.padding,
         run_tokens=_run_tokens(options, facts),
         preprocess_instances=_preprocess_instances(options, facts, instances),
@@ -287,11 +303,11 @@ def _preferred(options: BuildOptions, facts: ModelFacts, limit: int) -> Setting 
     return Setting(value=",".join(map(str, sizes)), why=why)
 
 
-def _queue_delay(options: BuildOptions) -> Setting | None:
-    if not options.max_queue_delay:
+def _queued(options: BuildOptions, field: str, why: Why, unit: str = "") -> Setting | None:
+    """An option of the queue, if it was set."""
+    if not (value := getattr(options, field)):
         return None
-    why = replace(set_by(options, "max_queue_delay"), limited=because(Why.DELAY_UNIT))
-    return Setting(value=f"{options.max_queue_delay} µs", why=why)
+    return Setting(value=f"{value}{unit}", why=replace(set_by(options, field), limited=because(why)))
 
 
 def _preprocess_instances(options: BuildOptions, facts: ModelFacts, instances: Setting) -> Setting | None:

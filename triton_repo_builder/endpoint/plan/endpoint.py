@@ -122,6 +122,8 @@ def _batching_option(options: BuildOptions) -> str:
         f"--max-batch-size {options.max_batch_size}": (options.max_batch_size or 0) > 1,
         "--preferred-batch-size": bool(options.preferred_batch_size),
         "--max-queue-delay": bool(options.max_queue_delay),
+        "--max-queue-size": bool(options.max_queue_size),
+        "--queue-timeout": bool(options.queue_timeout),
     }
     return next((option for option, is_set in flags.items() if is_set), "")
 

@@ -48,6 +48,10 @@ class DynamicBatching:
 
     preferred_batch_size: tuple[int, ...] = ()
     max_queue_delay_microseconds: int = 0
+    max_queue_size: int = 0
+    """Requests that may wait; 0: any number."""
+    queue_timeout_microseconds: int = 0
+    """How long one may wait before it is refused; 0: for ever."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,11 +118,6 @@ def about_model(*, front: bool, head: bool) -> str:
     """The served graph in words, for ``ModelPlan.about``."""
     parts = " and ".join(name for name, present in (("front", front), ("head", head)) if present)
     return f"The ONNX model, with its {parts} in the graph." if parts else "The ONNX model as it is."
-
-
-def joining(max_batch_size: int, *, on: bool) -> DynamicBatching | None:
-    """For a Python model, which joins requests of any shape: None with --batching off or nothing to join."""
-    return DynamicBatching() if on and max_batch_size > 1 else None
 
 
 @dataclass(frozen=True, kw_only=True)

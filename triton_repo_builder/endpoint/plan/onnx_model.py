@@ -11,7 +11,6 @@ from triton_repo_builder.endpoint.plan.defaults import ServingSettings
 from triton_repo_builder.endpoint.plan.endpoint import PlanRequest
 from triton_repo_builder.endpoint.plan.model import (
     BatchInput,
-    DynamicBatching,
     EnsembleStep,
     InstanceGroup,
     ModelPlan,
@@ -20,7 +19,6 @@ from triton_repo_builder.endpoint.plan.model import (
     WarmupInput,
     about_model,
     between,
-    joining,
 )
 from triton_repo_builder.endpoint.tasks import tensor
 from triton_repo_builder.endpoint.tasks.task import Postprocess, TaskPlan, TextInput
@@ -191,7 +189,7 @@ def _tokenizer(
     signature, task = request.source.signature, request.task
     assert settings.preprocess_instances is not None
     size = int(settings.max_batch_size.value) if batching else 0
-    dynamic = joining(size, on=settings.joins)
+    dynamic = settings.joining(size)
     length = tokens.pad_to or -1
     dims = (length,) if batching else (1, length)
     encoding = task.encoding
@@ -287,7 +285,8 @@ def onnx_model(
     """The model, of which the tensors are planned, for the onnxruntime backend."""
     dynamic = None
     if batching and settings.joins:
-        dynamic = DynamicBatching(
+        dynamic = replace(
+            settings.queue,
             preferred_batch_size=options.preferred_batch_size,
             max_queue_delay_microseconds=options.max_queue_delay,
         )

@@ -16,7 +16,6 @@ from triton_repo_builder.endpoint.plan.model import (
     WarmupInput,
     about_model,
     between,
-    joining,
 )
 from triton_repo_builder.repository import tensor_names
 
@@ -135,7 +134,7 @@ def preprocess_model(
         max_batch_size=size,
         input=(TensorPlan(name=media.field, data_type="TYPE_STRING", dims=(1,)),),
         output=output,
-        dynamic_batching=joining(size, on=settings.joins),
+        dynamic_batching=settings.joining(size),
         instance_group=InstanceGroup(count=int(instances.value), kind=onnx_model.CPU),
         reasons=(
             ("instances", instances.reason),

@@ -91,6 +91,8 @@ class Why(Enum):
         "joined batches stop at {most} {items}; max-batch-size {limit} is then the limit of one request only"
     )
     PREFERRED_REACHES = "joined batches stop at {most} {items}, which max-batch-size allows"
+    QUEUE_SIZE = "a request that finds so many waiting in a model's queue is refused at once"
+    QUEUE_TIMEOUT = "a request that waited so long in a model's queue is refused; what runs is not counted"
     DELAY_UNIT = "a number without a unit is in µs; a request waits no longer than this for its batch to fill"
 
     FRONT_PACKED = "the graph runs all tokens of a batch end to end, and attention row by row"

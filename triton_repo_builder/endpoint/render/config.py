@@ -65,6 +65,12 @@ def as_config(model: ModelPlan) -> dict[str, Any]:
             "preferred_batch_size": list(batching.preferred_batch_size),
             "max_queue_delay_microseconds": batching.max_queue_delay_microseconds,
         }
+        if batching.max_queue_size or batching.queue_timeout_microseconds:
+            # A request that waited too long is refused by default (timeout_action REJECT).
+            fields["dynamic_batching"]["default_queue_policy"] = {
+                "default_timeout_microseconds": batching.queue_timeout_microseconds,
+                "max_queue_size": batching.max_queue_size,
+            }
     if model.accelerator:
         entry = {"name": model.accelerator.name, "parameters": dict(model.accelerator.parameters)}
         fields["optimization"] = {"execution_accelerators": {model.accelerator.field: [entry]}}

@@ -15,14 +15,14 @@ from triton_repo_builder.base.files import File
 from triton_repo_builder.endpoint.plan.endpoint import EndpointPlan, PlanRequest
 from triton_repo_builder.endpoint.plan.model import ModelPlan, RepositoryPlan, TensorPlan
 from triton_repo_builder.endpoint.tasks.task import Kind
-from triton_repo_builder.model.read import slow_tokenizer
+from triton_repo_builder.model.read import model_card, slow_tokenizer
 from triton_repo_builder.model.read.options import OPTIONS, BuildOptions
 from triton_repo_builder.model.read.signature import RECIPE
 from triton_repo_builder.model.read.source import Source
 from triton_repo_builder.repository import CASES, CONFIG, content
 from triton_repo_builder.repository.interface import Endpoint, Tensor, wire_type
 from triton_repo_builder.repository.manifest import Origin, SourceFile, VersionEntry
-from triton_repo_builder.repository.provenance import parameters
+from triton_repo_builder.repository.provenance import LICENSE, parameters
 
 
 def entry(request: PlanRequest, kind: Kind, plan: EndpointPlan, repository: RepositoryPlan) -> VersionEntry:
@@ -53,7 +53,7 @@ def entry(request: PlanRequest, kind: Kind, plan: EndpointPlan, repository: Repo
         tools=_tools(kind),
         options=options,
         options_digest=digest(options),
-        provenance=origin(request.options),
+        provenance=origin(request.options, request.source.folder),
     )
 
 
@@ -91,12 +91,15 @@ def _tensor(model: ModelPlan, tensor: TensorPlan) -> Tensor:
     return Tensor(name=tensor.name, datatype=datatype, shape=shape, optional=tensor.optional)
 
 
-def origin(options: BuildOptions) -> Origin:
-    """The model's origin as the user states it, and as a Hub and a conversion do."""
+def origin(options: BuildOptions, folder: Path) -> Origin:
+    """The model's origin as the user states it, and as a Hub, a conversion and the folder's model card do."""
+    labels = dict(options.label)
+    if not options.hub and (licence := model_card.licence(folder)):
+        labels.setdefault(LICENSE, licence)
     return Origin(
         source_run=options.source_run or "",
         dataset_id=options.dataset_id or "",
-        labels=dict(sorted(options.label)),
+        labels=dict(sorted(labels.items())),
         hub=options.hub,
         conversion=options.conversion,
     )

@@ -16,13 +16,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from triton_repo_builder.base import containment, files
+from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.text import some
 from triton_repo_builder.model.read import (
     foreign,
     hub_files,
     hub_refusals,
+    model_card,
     onnx_external,
     source,
     weight_files,
@@ -37,9 +38,6 @@ MAIN = "main"
 LISTED = 8
 """Most files that a message names."""
 SHA256 = re.compile("[0-9a-f]{64}")
-LICENCE = re.compile(
-    r"^(license|license_name):[ \t]*[\"']?([A-Za-z0-9][\w.+ -]*?)[\"']?[ \t]*$", re.MULTILINE
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +76,7 @@ def fetched(
         model=name.model,
         commit=listing.commit,
         file=chosen,
-        license=_licence(folder),
+        license=model_card.licence(folder),
         files={each: _digest(name, folder, each) for each in sorted({chosen, *needed, *external})},
     )
     notes = (_choice(name, listing, chosen, file), _uses_cache(listing, name))
@@ -113,7 +111,7 @@ def fetched_weights(
         model=name.model,
         commit=listing.commit,
         file=chosen[0],
-        license=_licence(folder),
+        license=model_card.licence(folder),
         files={each: _digest(name, folder, each) for each in sorted({*chosen, *needed})},
     )
     taken = f"{chosen[0]} of {name.model} at commit {listing.commit[:12]} is taken"
@@ -293,19 +291,6 @@ def _uses_cache(listing: Listing, name: HubName) -> str:
     if not listing.why:
         return ""
     return f"{listing.why}: built from the cache, as {name.revision or MAIN} was when it was last fetched"
-
-
-def _licence(folder: Path) -> str:
-    """The licence that the model card states: an identifier of the Hub, or a name; empty without."""
-    file = containment.within(folder, hub_files.CARD)
-    try:
-        card = files.read_text(file, "replace", files.LARGEST_DOCUMENT) if file else ""
-    except OSError:
-        return ""
-    front = re.match(r"---\n(.*?)\n---\n", card, re.DOTALL)
-    stated = dict(LICENCE.findall(front[1])) if front else {}
-    licence = str(stated.get("license", ""))
-    return str(stated.get("license_name", licence)) if licence == "other" else licence
 
 
 def _digest(name: HubName, folder: Path, file: str) -> str:

@@ -12,9 +12,8 @@ from triton_repo_builder.base import containment
 from triton_repo_builder.base import files as reading
 from triton_repo_builder.model.read import image_processor, slow_tokenizer, tokenizer
 from triton_repo_builder.model.read.hub_name import ONNX, PICKLES, is_plain
+from triton_repo_builder.model.read.model_card import CARD
 
-CARD = "README.md"
-"""The model card: its front matter states the licence."""
 MODULES, CONFIG = "modules.json", "config.json"
 NAMES = frozenset(
     {

@@ -5,6 +5,9 @@ from __future__ import annotations
 from triton_repo_builder.base.option_values import InvalidValue
 from triton_repo_builder.model.read.options import DEFAULT_MAX_BATCH_SIZE, OPTIONS, BuildOptions, usage
 
+OF_QUEUES = ("preferred_batch_size", "max_queue_delay", "max_queue_size", "queue_timeout")
+"""Options of the queue in which requests wait to be joined."""
+
 
 def check(options: BuildOptions) -> BuildOptions:
     """Return the options unchanged. Raises ``TrbError`` USAGE for values out of range or in conflict."""
@@ -22,9 +25,8 @@ def check(options: BuildOptions) -> BuildOptions:
 
 
 def _check_batching(options: BuildOptions) -> None:
-    waiting = "preferred_batch_size" if options.preferred_batch_size else "max_queue_delay"
-    waits = bool(options.preferred_batch_size or options.max_queue_delay)
-    if options.batching == "off" and waits:
+    waiting = next((name for name in OF_QUEUES if getattr(options, name)), "")
+    if options.batching == "off" and waiting:
         raise usage(waiting, "has no effect with --batching off", "leave it out, or use --batching on")
     if options.batching == "on" and options.max_batch_size == 1:
         raise usage(
@@ -40,7 +42,7 @@ def _check_batching(options: BuildOptions) -> None:
                 f"{size} is larger than the maximum batch size {largest}",
                 f"lower it, or raise --max-batch-size to {size}",
             )
-    if options.max_batch_size == 1 and waits:
+    if options.max_batch_size == 1 and waiting:
         raise usage(
             waiting, "has no effect with --max-batch-size 1", "leave it out, or raise --max-batch-size"
         )

@@ -175,6 +175,24 @@ class BuildOptions:
         rare=True,
     )
     """Microseconds."""
+    max_queue_size: int | None = option(
+        None,
+        Number(),
+        Topic.BATCHING,
+        "Requests that may wait in the queue of a model; a further one is refused at once.",
+        default="no limit",
+        rare=True,
+    )
+    queue_timeout: int = option(
+        0,
+        Duration(),
+        Topic.BATCHING,
+        "How long a request may wait in the queue of a model, e.g. 500ms; then it is refused.",
+        default="no limit",
+        metavar="TIME",
+        rare=True,
+    )
+    """Microseconds."""
     precision: str = option(
         KEEP,
         Choice((KEEP, "fp16", "int8", AUTO)),

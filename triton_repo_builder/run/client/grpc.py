@@ -32,6 +32,8 @@ SERVICE = "/inference.GRPCInferenceService"
 METHOD = f"{SERVICE}/ModelInfer"
 ANY_SIZE = ("grpc.max_receive_message_length", 2**31 - 1)
 """The limit of tritonclient's own channels."""
+QUEUE_REFUSALS = ("Exceeds maximum queue size", "Request timeout expired")
+"""Ends of UNAVAILABLE of a queue with limits (core's scheduler_utils.cc, dynamic_batch_scheduler.cc)."""
 _GRPC_LOST = (
     "failed to connect",
     "connection refused",

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from triton_repo_builder.run.client.codec import Array, from_raw
-from triton_repo_builder.run.client.grpc import SERVICE, service_pb2
+from triton_repo_builder.run.client.grpc import QUEUE_REFUSALS, SERVICE, service_pb2
 from triton_repo_builder.run.gateway.addresses import DNS
 from triton_repo_builder.run.gateway.balanced import BalancedChannel
 from triton_repo_builder.run.gateway.catalogue import Served
@@ -190,6 +190,8 @@ def delimited(number: int, content: bytes) -> bytes:
 def refusal(error: CallFailed) -> Refusal:
     """The refusal that a failed call means for the gateway's client."""
     message = error.details or error.status
+    if error.status == "UNAVAILABLE" and message.endswith(QUEUE_REFUSALS):
+        return Refusal(429, f"{message}: try again later", code="overloaded", retry_after=1)
     if error.status == "UNAVAILABLE":
         # Triton says so of a model that is not loaded, the channel of a server that does not answer.
         message = f"the inference server is not available: {message}"

@@ -70,7 +70,7 @@ def plan(root: Path, name: str, version: int | None, *, force: bool = False) -> 
             where=f"{root}: {name}",
             remedy=f"promote one that is there: {', '.join(map(str, others))}"
             if others
-            else "add one with trb build --version next",
+            else "add one with trb build --version next; to an earlier commit: trb apply COMMIT --url URL",
         )
     if new == old:
         _refuse_damage(root, recorded, name, new, force)

@@ -14,7 +14,7 @@ import tiny
 from tests.support import hub as support
 from tests.support import needs
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.model.read import hub, hub_name, hub_refusals
+from triton_repo_builder.model.read import hub, hub_name, hub_refusals, model_card
 from triton_repo_builder.model.read.hub_name import HubName
 from triton_repo_builder.model.read.options import BuildOptions
 from triton_repo_builder.repository.manifest import HubModel
@@ -107,7 +107,7 @@ def test_the_origin_is_recorded(running: support.Hub) -> None:
 )
 def test_licences(tmp_path: Path, front: str, licence: str) -> None:
     (tmp_path / "README.md").write_text(CARD.format(front))
-    assert hub._licence(tmp_path) == licence
+    assert model_card.licence(tmp_path) == licence
 
 
 def test_a_file_can_be_named(running: support.Hub) -> None:

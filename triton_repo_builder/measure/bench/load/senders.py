@@ -15,7 +15,7 @@ from typing import Protocol
 
 from triton_repo_builder.base.files import DAMAGED, load_json
 from triton_repo_builder.measure.bench.load.messages import NO_CONNECTION, TIMEOUT, WorkerLoad
-from triton_repo_builder.run.client.grpc import AsyncConnection
+from triton_repo_builder.run.client.grpc import QUEUE_REFUSALS, AsyncConnection
 
 CLIENTS_PER_CONNECTION = 16
 LARGEST_EXAMPLE = 300
@@ -69,7 +69,8 @@ class GrpcSender:
         name, details = status
         if name == "DEADLINE_EXCEEDED":
             return TIMEOUT, f"no answer within {load.timeout:g} s"
-        return (NO_CONNECTION if name == "UNAVAILABLE" else f"gRPC {name}"), _short(details)
+        lost = name == "UNAVAILABLE" and not details.endswith(QUEUE_REFUSALS)
+        return (NO_CONNECTION if lost else f"gRPC {name}"), _short(details)
 
     async def close(self) -> None:
         """Close the connections."""
