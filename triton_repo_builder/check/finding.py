@@ -117,8 +117,9 @@ class Finding:
 
     @property
     def order(self) -> tuple[object, ...]:
-        """Sort key: by file, then by line; findings without a line first."""
-        return self.file, self.line, self.column, self.severity, self.code, self.message
+        """Sort key: by file, then by line; findings without a line first, that a file was edited last."""
+        edited = self.code == "manifest-changed"
+        return self.file, edited, self.line, self.column, self.severity, self.code, self.message
 
 
 def below(root: Path) -> str:

@@ -42,9 +42,9 @@ class Why(Enum):
     ONE_THREAD = "threads of several instances would compete for the same cores"
 
     COMMON_LIMIT = "a common limit; a request may carry as many {items}"
-    RUN_FITS = "so many of the longest texts take about {memory} beside the weights, padded to one length"
+    RUN_FITS = "so many of the longest texts take up to {memory} beside the weights, padded to one length"
     RUN_MEMORY = (
-        "a run takes about {memory} beside the weights, in each instance; further texts go into another run"
+        "a run takes up to {memory} beside the weights, in each instance; further texts go into another run"
     )
     GPU_UNSEEN = "a start for a GPU that trb does not see here; measure"
     GPU_MEMORY_UNKNOWN = "a start: nvidia-smi does not tell the GPU's memory; measure"

@@ -1,12 +1,14 @@
 """Memory that a run of a text model takes beside its weights, computed from the sizes in its graph.
 
-Tensors live from the node that makes them to the last reader, as ONNX Runtime plans it. An output that may
-replace an input, or is only another shape of it, takes no memory. The number is about right (docs/design.md
-has measurements), not a bound: products pack their operands, and an arena rounds up.
+ONNX Runtime plans like this: a tensor lives from the node that makes it to the last reader; an output that
+may replace an input, or is only another shape of it, takes no memory; memory that is free again waits for the
+next tensor of the same size. So a run holds, of every size, as many tensors as ever live at once. The number
+is about right (docs/benchmarks/long_attention.md), not a bound: an arena rounds up.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from math import prod
 
 import onnx
@@ -18,6 +20,8 @@ from triton_repo_builder.model.graph.packing.facts import OF_TOKENS, TOKENS, Gra
 
 _LOOKS = {"Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity"}
 """Another shape of the same numbers."""
+_COPIES = {"Where": 2}
+"""Further tensors of the output's size that the operator's own code takes (ONNX Runtime's where_op.cc)."""
 _IN_PLACE = {*query_blocks.ELEMENTWISE, "Relu", "Gelu", "Erf", "Pow"}
 
 
@@ -47,17 +51,21 @@ class Peak:
             for name in node.input:
                 last[owner.get(name, name)] = place
         live: dict[str, int] = {}
-        most = 0
+        held: Counter[int] = Counter()
+        copies = 0
         for place, node in enumerate(nodes):
             sizes = {name: self._size(facts, name) for name in node.output if name and name not in owner}
             read = {owner.get(name, name) for name in node.input}
             ending = [name for name in read if last[name] == place and name in live]
             reused = node.op_type in _IN_PLACE and any(live[name] in sizes.values() for name in ending)
             live |= sizes
-            most = max(most, sum(live.values()) - (max(sizes.values(), default=0) if reused else 0))
+            alive = Counter(live.values())
+            alive[max(sizes.values(), default=0)] -= reused
+            held |= alive
+            copies = max(copies, _COPIES.get(node.op_type, 0) * max(sizes.values(), default=0))
             for name in ending:
                 del live[name]
-        return most
+        return copies + sum(size * count for size, count in held.items())
 
     def _size(self, facts: GraphFacts, name: str) -> int:
         if name in facts.constants or name in self._none:

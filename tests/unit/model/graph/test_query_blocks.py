@@ -156,6 +156,6 @@ def test_the_peak_grows_with_the_square_of_a_text_unless_it_runs_in_blocks() -> 
     [("tasks/t5_past/encoder_model.onnx", 4), ("conformance/deberta_v2_classes/model.onnx", 4)],
 )
 def test_the_peak_knows_sizes_that_the_graph_computes(export: str, heads: int) -> None:
-    """Within what two to eight tensors of scores take: no size counts as 1, none as one that it is not."""
+    """Within what two to nine tensors of scores take: no size counts as 1, none as one that it is not."""
     scores = heads * 4 * 2048**2
-    assert 2 * scores <= peak.Peak(onnx.load(MODELS / export), blocks=False).bytes(1, 2048) <= 8 * scores
+    assert 2 * scores <= peak.Peak(onnx.load(MODELS / export), blocks=False).bytes(1, 2048) <= 9 * scores

@@ -173,7 +173,7 @@ def unreachable(error: Exception) -> TrbError:
     elif "FileNotFoundError" in text or "No such file" in text or "Connection refused" in text:
         message, remedy = (
             "no Docker daemon is running",
-            "start it (systemctl start docker, or Docker Desktop), or use --engine embedded",
+            "start it (systemctl start docker, or Docker Desktop); servers also run with --engine embedded",
         )
     else:
         message, remedy = f"the Docker daemon does not answer: {_short(text)}", "see: docker version"
