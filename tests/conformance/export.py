@@ -421,6 +421,10 @@ def make(folder: Path, cells: list[Cell], minilm: Path, *, weights: bool = False
     if not exported:
         if weights:
             model.save_pretrained(folder)
+            # As anyone reads them: Gemma3's sliding window is half as wide after each reading.
+            model = (
+                type(model).from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+            )
         else:
             export(row, head, model, folder)
         if (scratch / "tokenizer").is_dir():

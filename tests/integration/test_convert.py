@@ -31,6 +31,7 @@ HANDFUL = (
     "DistilBERT/question-answering",
     "BERT/token-classification",
     "ViT/image-classification",
+    "ConvNeXt/image-embedding",
 )
 
 

@@ -124,8 +124,8 @@ def _check_pooler(source: Source) -> None:
             Code.TASK_UNCLEAR,
             f"a {kind} model pools by a mean and a layer norm of its own, which this export leaves out",
             where=str(source.path),
-            remedy="export it with its output 'pooler_output'; or take --pooling mean, another vector than "
-            "the model's own",
+            remedy="export it with its output 'pooler_output', as trb convert does; or take --pooling mean, "
+            "another vector than the model's own",
         )
 
 

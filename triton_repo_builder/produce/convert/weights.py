@@ -15,6 +15,8 @@ from triton_repo_builder.model.read import foreign, hub_files, weight_files
 from triton_repo_builder.model.read.foreign import EXPORTED, FEATURES, TOWERS
 
 GENERATING = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "ForSpeechSeq2Seq", "ForVision2Seq")
+ENCODERS = ("Model", "ModelWithProjection", "DPRQuestionEncoder", "DPRContextEncoder")
+"""Ends of the names of architectures without a head for a task."""
 LISTED = 5
 
 
@@ -98,7 +100,7 @@ def purpose(
 def _implied(stated: str, config: Mapping[str, Any]) -> str:
     """The task of an architecture; empty if its name says none."""
     task = foreign.head_task(stated, config)
-    if task or not stated.endswith(("Model", "ModelWithProjection")):
+    if task or not stated.endswith(ENCODERS):
         return task
     return TOWERS if {"text_config", "vision_config"} <= config.keys() else FEATURES
 

@@ -64,6 +64,7 @@ def load(folder: str, task: str, stated_class: str) -> tuple[Any, list[str]]:
         folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True, **settings
     )
     missing = sorted(name for name in loaded["missing_keys"] if "pooler." not in name)
+    model.untrained = len(missing) < len(loaded["missing_keys"])  # its pooler
     if missing:
         raise Refused("weights", f"the weights lack {len(missing)} parameters: {', '.join(missing[:SHOWN])}")
     if loaded["mismatched_keys"]:
@@ -83,7 +84,9 @@ def export(request: dict[str, Any]) -> dict[str, Any]:
     model_type = model.config.model_type
     by_optimum: Any = TasksManager._SUPPORTED_MODEL_TYPE.get(model_type, {}).get("onnx", {})
     converter, why = "optimum", f"optimum does not export {task} of {model_type}"
-    if task in by_optimum and not request["class"].endswith("WithProjection"):
+    if task in by_optimum and _loses_pooling(model, by_optimum[task], task):
+        converter, why = "", f"optimum leaves out the pooling of {model_type}"
+    elif task in by_optimum and not request["class"].endswith("WithProjection"):
         try:
             onnx_export_from_model(model, target, task=task, do_validation=False)
         except OSError:  # a full disk, not a model that it does not know
@@ -101,6 +104,12 @@ def export(request: dict[str, Any]) -> dict[str, Any]:
         converter = "torch.onnx"
         notes.append(f"exported by torch.onnx: {why}")
     return {"converter": converter, "notes": notes, "tools": {n: metadata.version(n) for n in TOOLS}}
+
+
+def _loses_pooling(model: Any, constructor: Any, task: str) -> bool:
+    """Whether a vision model has a trained pooled vector that optimum's graph would not have."""
+    pools = task == "feature-extraction" and model.main_input_name == "pixel_values" and not model.untrained
+    return pools and "pooler_output" not in constructor(model.config, task=task).outputs
 
 
 def _by_torch(model: Any, folder: str, file: Path, why: str) -> None:

@@ -247,3 +247,16 @@ def test_padding_is_not_compared() -> None:
         converting.compare(("hidden",), [({}, [value])], [[other]], "here")
     with pytest.raises(TrbError):
         converting.compare(("hidden",), [({}, [value])], [[np.full_like(value, np.nan)]], "here")
+
+
+def test_objects_are_compared_whatever_their_order() -> None:
+    """A query in another's place is right; one that is there twice, in another's place, is not."""
+    found = [np.arange(8 * width, dtype=np.float32).reshape(2, 4, width) for width in (3, 4)]
+    run: converting.Run = ({}, found)
+    names = ("logits", "pred_boxes")
+    moved = [array[:, [2, 0, 1, 3]] for array in found]
+    assert converting.compare(names, [run], [moved], "here") == 0
+    with pytest.raises(TrbError):
+        converting.compare(names, [run], [[array[:, [2, 0, 0, 3]] for array in found]], "here")
+    with pytest.raises(TrbError):
+        converting.compare(names, [run], [[moved[0], found[1]]], "here")

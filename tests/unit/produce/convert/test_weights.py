@@ -35,6 +35,7 @@ def refusal(place: Path, task: str | None = None) -> TrbError:
     ("config", "modules", "task"),
     [
         ({"architectures": ["BertModel"]}, (), ("feature-extraction", "BertModel")),
+        ({"architectures": ["DPRQuestionEncoder"]}, (), ("feature-extraction", "DPRQuestionEncoder")),
         (
             {"architectures": ["BertForSequenceClassification"]},
             (),
