@@ -23,6 +23,7 @@ import tiny_onnx as t
 from triton_repo_builder import cli
 from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code
+from triton_repo_builder.produce.limits import OPSET_OPTIONS
 
 Case = Callable[[Path], list[str]]
 CASES: dict[str, tuple[Case, Code, str]] = {}
@@ -455,7 +456,7 @@ def preferred_without_batches(folder: Path) -> list[str]:
     "opset-too-new",
     Code.TOO_NEW,
     "{folder}/m.onnx: opset 23 is too new for Triton 24.10, whose ONNX Runtime 1.19.2 takes up to 21",
-    "export with opset 21 or older, or target --triton-release 25.09",
+    f"export with opset 21 or older ({OPSET_OPTIONS}), or target --triton-release 25.09",
 )
 def too_new(folder: Path) -> list[str]:
     return model(tiny.tensor_model(folder / "m.onnx", opset=23))

@@ -30,6 +30,7 @@ TOML: Mapping[str, tuple[str, Callable[[Path], object]]] = {
     "autoscaling": ("deploy.toml", _deploy),
     "build": ("trb.toml", trb_toml.read_toml),
     "canary": ("deploy.toml", _deploy),
+    "endpoints": ("gateway.toml", server.read_map),
     "check": ("trb.toml", settings.read),
     "instances": ("prices.toml", prices.read),
     "kubernetes": ("deploy.toml", _deploy),

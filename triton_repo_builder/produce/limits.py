@@ -13,6 +13,8 @@ CACHES_ENSEMBLES = "ensemble_response_cache"
 EXTENSIONS = ("ai.onnx.contrib:", "com.microsoft.extensions:")
 SHOWN = 5
 """Limit of operators in a message."""
+OPSET_OPTIONS = "torch: opset_version; optimum: --opset; skl2onnx: target_opset"
+"""How exporters are told."""
 
 
 def check_release(source: Source, release: Release) -> None:
@@ -24,7 +26,7 @@ def check_release(source: Source, release: Release) -> None:
     if opset <= release.max_opset:
         return
     able = [name for name, other in releases.load().items() if opset <= other.max_opset]
-    remedy = f"export with opset {release.max_opset} or older"
+    remedy = f"export with opset {release.max_opset} or older ({OPSET_OPTIONS})"
     remedy += f", or target --triton-release {able[0]}" if able else "; no known release can load it"
     raise TrbError(
         Code.TOO_NEW,

@@ -17,7 +17,7 @@ from onnx import helper
 from triton_repo_builder.base import releases
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.endpoint.plan import endpoint, text
-from triton_repo_builder.produce import build
+from triton_repo_builder.produce import build, limits
 from triton_repo_builder.repository import pbtxt
 from triton_repo_builder.repository.provenance import Facts
 
@@ -520,7 +520,8 @@ def test_operator_sets_that_are_too_new(tmp_path: Path, output: Path) -> None:
         Code.TOO_NEW,
         "opset 22 is too new for Triton 24.10, whose ONNX Runtime 1.19.2 takes up to 21",
     )
-    assert error.remedy == "export with opset 21 or older, or target --triton-release 25.03"
+    older = f"export with opset 21 or older ({limits.OPSET_OPTIONS})"
+    assert error.remedy == f"{older}, or target --triton-release 25.03"
     tiny.make(path, output, triton_release="25.03")
     path = tiny.tensor_model(tmp_path / "net.onnx", opset=99)
     with pytest.raises(TrbError, match="no known release can load it"):
@@ -595,6 +596,13 @@ def test_limits_of_a_queue_are_those_of_each_model(tmp_path: Path, output: Path)
     for model in ("c_tokenizer", "c_model"):
         policy = parsed(made, model)["dynamic_batching"]["default_queue_policy"]
         assert policy == {"default_timeout_microseconds": 500, "max_queue_size": 8}
+
+
+def test_levels_of_requests_are_those_of_each_model(tmp_path: Path, output: Path) -> None:
+    made = tiny.make(tiny.classifier(tmp_path / "c"), output, priority_levels=3)
+    for model in ("c_tokenizer", "c_model"):
+        block = parsed(made, model)["dynamic_batching"]
+        assert (block["priority_levels"], block["default_priority_level"]) == (3, 3)
 
 
 @pytest.mark.parametrize(("label", "licence"), [((), "apache-2.0"), ((("license", "mit"),), "mit")])

@@ -67,6 +67,7 @@ class ServingSettings:
     queue_delay: Setting | None = None
     queue_size: Setting | None = None
     queue_timeout: Setting | None = None
+    priority_levels: Setting | None = None
     padding: Setting | None = None
     """How texts of different length become a batch; None for other inputs."""
     run_tokens: Setting | None = None
@@ -109,6 +110,7 @@ class ServingSettings:
             ("max-queue-delay", self.queue_delay),
             ("max-queue-size", self.queue_size),
             ("queue-timeout", self.queue_timeout),
+            ("priority-levels", self.priority_levels),
             ("padding", self.padding),
             ("run-tokens", self.run_tokens),
             ("tokenizer-instances", self.preprocess_instances),
@@ -158,10 +160,13 @@ def decide(options: BuildOptions, machine: Hardware, facts: ModelFacts) -> Servi
         preferred=_preferred(options, facts, int(batch.value)),
         queue_delay=_queued(options, "max_queue_delay", Why.DELAY_UNIT, " µs"),
         queue=DynamicBatching(
-            max_queue_size=options.max_queue_size or 0, queue_timeout_microseconds=options.queue_timeout
+            max_queue_size=options.max_queue_size or 0,
+            queue_timeout_microseconds=options.queue_timeout,
+            priority_levels=options.priority_levels or 0,
         ),
         queue_size=_queued(options, "max_queue_size", Why.QUEUE_SIZE),
         queue_timeout=_queued(options, "queue_timeout", Why.QUEUE_TIMEOUT, " µs"),
+        priority_levels=_queued(options, "priority_levels", Why.PRIORITIES),
         padding=facts.padding,
         run_tokens=_run_tokens(options, facts),
         preprocess_instances=_preprocess_instances(options, facts, instances),

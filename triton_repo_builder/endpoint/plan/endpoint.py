@@ -124,6 +124,7 @@ def _batching_option(options: BuildOptions) -> str:
         "--max-queue-delay": bool(options.max_queue_delay),
         "--max-queue-size": bool(options.max_queue_size),
         "--queue-timeout": bool(options.queue_timeout),
+        "--priority-levels": bool(options.priority_levels),
     }
     return next((option for option, is_set in flags.items() if is_set), "")
 

@@ -52,6 +52,8 @@ class DynamicBatching:
     """Requests that may wait; 0: any number."""
     queue_timeout_microseconds: int = 0
     """How long one may wait before it is refused; 0: for ever."""
+    priority_levels: int = 0
+    """Levels of requests, the first ahead of the others; 0: all alike."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -93,6 +93,7 @@ class Why(Enum):
     PREFERRED_REACHES = "joined batches stop at {most} {items}, which max-batch-size allows"
     QUEUE_SIZE = "a request that finds so many waiting in a model's queue is refused at once"
     QUEUE_TIMEOUT = "a request that waited so long in a model's queue is refused; what runs is not counted"
+    PRIORITIES = "a request's parameter 'priority' is its level; 1 goes first, the last one is the default"
     DELAY_UNIT = "a number without a unit is in µs; a request waits no longer than this for its batch to fill"
 
     FRONT_PACKED = "the graph runs all tokens of a batch end to end, and attention row by row"

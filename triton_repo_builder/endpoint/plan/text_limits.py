@@ -122,6 +122,9 @@ def max_length(
             where=str(spec.file.parent),
             remedy=f"set {option} to {'fixed:' if option == '--padding' else ''}{least} or more",
         )
+    wider = min((other for other, _ in limits if other > limit), default=0)
+    if why == FixedBy.PADDING.value and wider:
+        return limit, (f"texts are cut at {limit} tokens (--padding fixed:{limit}); the model takes {wider}",)
     return limit, ()
 
 

@@ -65,6 +65,9 @@ def as_config(model: ModelPlan) -> dict[str, Any]:
             "preferred_batch_size": list(batching.preferred_batch_size),
             "max_queue_delay_microseconds": batching.max_queue_delay_microseconds,
         }
+        if batching.priority_levels:
+            fields["dynamic_batching"]["priority_levels"] = batching.priority_levels
+            fields["dynamic_batching"]["default_priority_level"] = batching.priority_levels
         if batching.max_queue_size or batching.queue_timeout_microseconds:
             # A request that waited too long is refused by default (timeout_action REJECT).
             fields["dynamic_batching"]["default_queue_policy"] = {

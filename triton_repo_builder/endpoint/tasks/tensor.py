@@ -52,7 +52,7 @@ def tensors(specs: tuple[TensorSpec, ...], *, batching: bool) -> tuple[TensorPla
     return tuple(plans)
 
 
-WITHOUT_ZIPMAP = "skl2onnx: options={'zipmap': False}; onnxmltools for LightGBM: zipmap=False"
+WITHOUT_ZIPMAP = "skl2onnx: target_opset=17, options={'zipmap': False}; onnxmltools: zipmap=False"
 """Exporters that can leave it out; CatBoost's cannot."""
 TAKE_OUT = (
     "import sys, onnx; m = onnx.load(sys.argv[1]); g = m.graph; "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from triton_repo_builder.base.option_values import InvalidValue
 from triton_repo_builder.model.read.options import DEFAULT_MAX_BATCH_SIZE, OPTIONS, BuildOptions, usage
 
-OF_QUEUES = ("preferred_batch_size", "max_queue_delay", "max_queue_size", "queue_timeout")
+OF_QUEUES = ("preferred_batch_size", "max_queue_delay", "max_queue_size", "queue_timeout", "priority_levels")
 """Options of the queue in which requests wait to be joined."""
 
 

@@ -193,6 +193,14 @@ class BuildOptions:
         rare=True,
     )
     """Microseconds."""
+    priority_levels: int | None = option(
+        None,
+        Number(2, 100),
+        Topic.BATCHING,
+        "Levels of requests: 1 goes ahead of 2 in the queues; a request that states none has the last.",
+        default="all alike",
+        rare=True,
+    )
     precision: str = option(
         KEEP,
         Choice((KEEP, "fp16", "int8", AUTO)),
@@ -220,8 +228,8 @@ class BuildOptions:
         None,
         Number(),
         Topic.BATCHING,
-        "Instances of the model; --explain says whether this machine has the cores.",
-        default="one per core or GPU; up to 4 cores share one without padding",
+        "Instances of the model (on a GPU: on each); --explain says whether this machine has the cores.",
+        default="one per core, or on each GPU; up to 4 cores share one without padding",
     )
     tokenizer_instances: int | None = option(
         None, Number(), Topic.BATCHING, "Instances of the tokenizer or image decoder.", default="1", rare=True

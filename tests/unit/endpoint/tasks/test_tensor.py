@@ -74,7 +74,7 @@ def test_the_line_that_takes_a_zipmap_out(
     with pytest.raises(TrbError) as caught:
         tensor.check_types(source)
     remedy = caught.value.remedy
-    assert ("options={'zipmap': False}" in remedy) is (producer == "skl2onnx")
+    assert ("target_opset=17, options={'zipmap': False}" in remedy) is (producer == "skl2onnx")
     python, option, code, *names = shlex.split(remedy.partition("take the ZipMap out: ")[2])
     assert (python, option) == (sys.executable, "-c")
     assert names == [str(tmp_path / "my model.onnx"), str(tmp_path / "my model_plain.onnx")]

@@ -190,6 +190,8 @@ def test_no_model() -> None:
         ({"batching": "off", "max_queue_size": 5}, "has no effect with --batching off"),
         ({"max_batch_size": 1, "queue_timeout": 5}, "has no effect with --max-batch-size 1"),
         ({"max_queue_size": 0}, "must be at least 1, not 0"),
+        ({"batching": "off", "priority_levels": 2}, "has no effect with --batching off"),
+        ({"priority_levels": 1}, "must be at least 2, not 1"),
         ({"batching": "on", "max_batch_size": 1}, "on has nothing to batch with --max-batch-size 1"),
         ({"max_batch_size": 1, "max_queue_delay": 5}, "has no effect with --max-batch-size 1"),
         ({"max_batch_size": 1, "preferred_batch_size": (1,)}, "has no effect with --max-batch-size 1"),
