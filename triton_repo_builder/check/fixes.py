@@ -99,7 +99,10 @@ def _edit(document: Document, field: Field, value: str) -> tuple[int, int, str]:
     if value:
         return field.value_start, field.end, value
     separator = _SEPARATOR.match(document.text, field.end)
-    return field.start, separator.end() if separator else field.end, ""
+    end = separator.end() if separator else field.end
+    line = document.text.rfind("\n", 0, field.start) + 1
+    alone = document.text[line : field.start].isspace() or line == field.start
+    return (line, end + 1, "") if alone and document.text[end : end + 1] == "\n" else (field.start, end, "")
 
 
 def correct(

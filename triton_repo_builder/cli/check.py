@@ -298,7 +298,10 @@ def _fix(
     if write:
         fixes.write(changed)
     action = "corrected" if write else "would change; write them with --fix --write"
-    console.echo(f"{counted(len(changed), 'file')} {action}", err=True)
+    console.echo(f"{read.path}: {counted(len(changed), 'file')} {action}", err=True)
+    if left := len(settings.selection.of(judged({**texts, **changed}), read)):
+        rest = f"{counted(left, 'finding')} without a safe correction: see 'trb check' and 'trb doctor'"
+        console.echo(f"{read.path}: {rest}", err=True)
 
 
 def _colour() -> bool:

@@ -48,7 +48,7 @@ def corrected(tmp_path: Path, text: str) -> str:
         (HEAD + IO.replace('"X"', "\u201cX\u201d").replace('"Y"', "\u201cY\u201d"), HEAD + IO),
         ("\ufeff" + HEAD + IO.replace(" data", "\u00a0data"), HEAD + IO),
         (HEAD.replace("python", "Python") + IO, HEAD + IO),
-        (HEAD + 'name: "other"\n' + IO, HEAD + "\n" + IO),
+        (HEAD + 'name: "other"\n' + IO, HEAD + IO),
         ((HEAD + IO).replace("TYPE_FP32", "FP32").replace("\n", "\r\n"), (HEAD + IO).replace("\n", "\r\n")),
         ("# \udce9\n" + HEAD + IO.replace("TYPE_FP32", "FP32"), "# \udce9\n" + HEAD + IO),
         (HEAD + 'name: "x" "y"\n' + IO, HEAD + 'name: "x" "y"\n' + IO),
