@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RemoveOptions:
-    """What is removed, and the report of it."""
+    """Limits of the removal, and its report."""
 
     keep: int | None = option(
         None,
@@ -97,9 +97,9 @@ def _print_versions(pruning: Pruning, *, written: bool) -> None:
         console.note(f"{file} was edited: its version is kept")
     for name, removed in pruning.removed.items():
         entry = pruning.manifest.endpoints[name]
-        what = f"{'removed' if written else 'would remove'} {_numbered(removed)}" if removed else ""
+        action = f"{'removed' if written else 'would remove'} {_numbered(removed)}" if removed else ""
         console.echo(
-            f"{name}: {what or 'no version to remove'}; {_numbered(sorted(entry.versions))} "
+            f"{name}: {action or 'no version to remove'}; {_numbered(sorted(entry.versions))} "
             f"{'stays' if len(entry.versions) == 1 else 'stay'}, {entry.served.version} is served"
         )
 

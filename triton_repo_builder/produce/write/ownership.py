@@ -98,7 +98,7 @@ def previous(output: Path) -> Manifest:
 
 
 def check_names(names: Sequence[str], recorded: Manifest, output: Path) -> None:
-    """Raise ``TrbError`` NOT_FOUND for a name that is no endpoint of the manifest."""
+    """Raise ``TrbError`` NOT_FOUND for a name that is not an endpoint of the manifest."""
     for name in names:
         if name not in recorded.endpoints:
             endpoints = ", ".join(sorted(recorded.endpoints)[:8]) or "none"
