@@ -122,10 +122,15 @@ def _build_one(flags: dict[str, Any], run: RunOptions) -> int:
                 if run.writes and same is None:
                     progress("writing")
                     publish.publish(publication)
-                    built = _pruned(built, output, run.keep) if run.keep else built
+                removed: tuple[int, ...] = ()
+                if run.keep and same is None:
+                    built, publication, removed = _pruned(built, publication, run.keep, write=run.writes)
             break
     if run.as_json:
-        console.echo(build_report.as_json(built, publication, written=run.writes, identical_to=same))
+        report = build_report.as_json(
+            built, publication, written=run.writes, identical_to=same, removed_versions=removed
+        )
+        console.echo(report)
     elif run.diff:
         shown = publish.diff(publication)
         console.echo(shown or "no change", nl=not shown)
@@ -166,18 +171,34 @@ def _as_it_is(built: Build, output: Path, version: int) -> Build:
     return replace(built, version=version, entry=entry, notes=(*built.notes, note))
 
 
-def _pruned(built: Build, output: Path, keep: int) -> Build:
-    """Remove older versions; the error of a failure states that the new version is already written."""
+def _pruned(
+    built: Build, publication: Publication, keep: int, *, write: bool
+) -> tuple[Build, Publication, tuple[int, ...]]:
+    """Remove older versions, or only list them: the result of both steps, and the versions.
+
+    With ``write`` the build itself is already written, and the error of a failure says so.
+    """
+    import json
 
     from triton_repo_builder.base.errors import TrbError
-    from triton_repo_builder.produce.write import versions
+    from triton_repo_builder.produce.write import prune
+    from triton_repo_builder.repository import Manifest
 
+    name, output = built.name, publication.output
+    recorded = None if write else Manifest.of_json(json.loads(publication.manifest))
     try:
-        removed, edited = versions.prune(output, built.name, keep)
+        pruning = prune.plan(output, (name,), keep, recorded=recorded, built=built.version)
+        if write:
+            prune.write(pruning)
     except TrbError as error:
-        reason = error.message.removesuffix("; the repository is unchanged")
-        error.message = f"version {built.version} is built, but no older one was removed (--keep): {reason}"
+        if write:
+            reason = error.message.removesuffix("; the repository is unchanged")
+            error.message = (
+                f"version {built.version} is built, but no older one was removed (--keep): {reason}"
+            )
         raise
-    removals = [f"removed version {version} (--keep)" for version in removed]
-    removals += [f"{file} was edited: its version is kept (--keep)" for file in edited]
-    return replace(built, notes=(*built.notes, *removals))
+    verb = "removed" if write else "would remove"
+    notes = [f"{verb} version {version} (--keep)" for version in pruning.removed[name]]
+    notes += [f"{file} was edited: its version is kept (--keep)" for file in pruning.edited]
+    built = replace(built, entry=pruning.manifest.endpoints[name], notes=(*built.notes, *notes))
+    return built, prune.with_build(publication, pruning), pruning.removed[name]

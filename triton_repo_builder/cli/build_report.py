@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from triton_repo_builder.base.text import counted
 from triton_repo_builder.cli import console
 
 if TYPE_CHECKING:
@@ -60,13 +63,18 @@ def changed(changes: Changes) -> str:
 def print_dry_run(changes: Changes) -> None:
     """Print the changes of a build or removal."""
     for sign, paths in (("+", changes.added), ("~", changes.changed), ("-", changes.removed)):
-        for path in paths:
-            if "/vendor/" not in path:
-                console.echo(f"  {sign} {path}")
+        for path, count in _listed(paths).items():
+            files = f" ({counted(count, 'file')})" if path.endswith("/") else ""
+            console.echo(f"  {sign} {path}{files}")
     console.echo(f"dry run: {changed(changes)}; nothing was written")
     if changes.edited:
         listed = ", ".join(changes.edited[:5])
         console.echo(f"edited since trb wrote them; trb accept keeps the edit, --force replaces it: {listed}")
+
+
+def _listed(paths: Sequence[str]) -> Mapping[str, int]:
+    """Paths, with one line for all files of a vendored library: its folder, and how many files it has."""
+    return Counter(path.split("/vendor/")[0] + "/vendor/" if "/vendor/" in path else path for path in paths)
 
 
 def _bold(text: str) -> console.Styled:
@@ -84,8 +92,18 @@ def _plain(value: Any) -> str:
     return repr(value) if isinstance(value, str) and value.strip() != value else str(value)
 
 
-def as_json(build: Build, publication: Publication, *, written: bool, identical_to: int | None = None) -> str:
-    """The result of one build, for ``--json``; ``identical_to``: the version of equal content."""
+def as_json(
+    build: Build,
+    publication: Publication,
+    *,
+    written: bool,
+    identical_to: int | None = None,
+    removed_versions: Sequence[int] = (),
+) -> str:
+    """The result of one build, for ``--json``.
+
+    ``identical_to``: the version of equal content; ``removed_versions``: what ``--keep`` deletes.
+    """
     import json
 
     notes = [*build.notes, *publication.changes.notes]
@@ -93,6 +111,7 @@ def as_json(build: Build, publication: Publication, *, written: bool, identical_
         **summary(publication, written=written),
         **about(build),
         "identical_to": identical_to,
+        "removed_versions": list(removed_versions),
         "notes": notes,
     }
     return json.dumps(document, indent=1)

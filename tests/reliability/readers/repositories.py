@@ -184,7 +184,7 @@ def _manifest(case: Path) -> None:
 
 def _manifest_writers(case: Path) -> None:
     """All that changes what a manifest names: remove, prune, promote."""
-    from triton_repo_builder.produce.write import publish, remove, versions
+    from triton_repo_builder.produce.write import prune, publish, remove
     from triton_repo_builder.repository import manifest
     from triton_repo_builder.ship.deploy import promote
 
@@ -194,7 +194,7 @@ def _manifest_writers(case: Path) -> None:
         return
     for name in recorded.endpoints:
         for step in (
-            lambda name=name: versions.prune(repo, name, 1),
+            lambda name=name: prune.write(prune.plan(repo, [name], 1)),
             lambda name=name: _promote(promote.plan(repo, name, 2, force=True)),
             lambda name=name: _promote(promote.plan(repo, name, None, force=True)),
             lambda name=name: publish.publish(remove.remove(repo, [name], force=True)),

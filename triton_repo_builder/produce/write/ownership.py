@@ -97,6 +97,19 @@ def previous(output: Path) -> Manifest:
     return Manifest()
 
 
+def check_names(names: Sequence[str], recorded: Manifest, output: Path) -> None:
+    """Raise ``TrbError`` NOT_FOUND for a name that is not an endpoint of the manifest."""
+    for name in names:
+        if name not in recorded.endpoints:
+            endpoints = ", ".join(sorted(recorded.endpoints)[:8]) or "none"
+            raise TrbError(
+                Code.NOT_FOUND,
+                f"no endpoint '{name}' that trb built",
+                where=str(output),
+                remedy=f"its endpoints: {endpoints}",
+            )
+
+
 def _check_unique(build: BuiltEndpoint, owners: Mapping[str, str]) -> None:
     """Refuse two endpoints of one run that share a directory other than a tokenizer model."""
     for model in build.models:

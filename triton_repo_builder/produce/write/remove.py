@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from triton_repo_builder import repository
-from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.produce.write import ownership
 from triton_repo_builder.produce.write.publish import Changes, Publication
 from triton_repo_builder.repository import Manifest
@@ -18,15 +17,7 @@ def remove(output: Path, names: Sequence[str], *, force: bool = False) -> Public
     Raises ``TrbError`` NOT_FOUND, EDITED_FILE, OUTPUT_FOREIGN. Your own files in those directories stay.
     """
     old = ownership.previous(output)
-    for name in names:
-        if name not in old.endpoints:
-            endpoints = ", ".join(sorted(old.endpoints)[:8]) or "none"
-            raise TrbError(
-                Code.NOT_FOUND,
-                f"no endpoint '{name}' that trb built",
-                where=str(output),
-                remedy=f"its endpoints: {endpoints}",
-            )
+    ownership.check_names(names, old, output)
     remaining = {name: entry for name, entry in old.endpoints.items() if name not in names}
     needed = {model for entry in remaining.values() for model in entry.models}
     models = [m for name in names for m in old.endpoints[name].models if m not in needed]

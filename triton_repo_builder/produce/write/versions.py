@@ -9,7 +9,7 @@ step: no request ever runs through the tokenizer of one version and the model of
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,9 +19,8 @@ from triton_repo_builder.base import files
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.base.files import File
 from triton_repo_builder.model.read.options import BuildOptions
-from triton_repo_builder.produce.write import publish
 from triton_repo_builder.produce.write.built import BuiltEndpoint
-from triton_repo_builder.repository import CONFIG, MANIFEST, SHARED, Manifest, manifest, pbtxt
+from triton_repo_builder.repository import CONFIG, SHARED, Manifest, manifest, pbtxt
 from triton_repo_builder.repository.config import ModelConfig
 from triton_repo_builder.repository.content import pinned
 from triton_repo_builder.repository.manifest import EndpointEntry, VersionEntry
@@ -85,7 +84,9 @@ def place(build: Built, output: Path, *, serve: bool, force: bool = False) -> Bu
         sorted((*_linked(rest, output, version, served), *written, *front), key=lambda f: f.path)
     )
     previous = served if now != served else old.previous
-    notes = (*build.notes, _note(build.name, version, now, output))
+    notes = build.notes
+    if version != now or now != served:
+        notes = (*notes, _note(build.name, version, now, output))
     return replace(build, files=everything, entry=arrange(entries, now, previous), notes=notes)
 
 
@@ -260,56 +261,3 @@ def _with_cases(entry: VersionEntry, *, served: bool) -> VersionEntry:
         return entry
     model, *_, name = entry.cases.split("/")
     return replace(entry, cases=f"{model}/{name}" if served else f"{model}/{entry.version}/{SHARED}/{name}")
-
-
-def prune(root: Path, name: str, keep: int) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Remove all versions but the newest ``keep``, the served one and the one before, in one swap.
-
-    Returns the removed versions, and the user's own files that kept a version in place.
-    """
-    recorded = manifest.read(root)
-    if recorded is None or name not in recorded.endpoints:
-        return (), ()
-    old = recorded.endpoints[name]
-    numbers = present(root, old.models)
-    stay = {*numbers[-keep:], old.served.version, old.previous}
-    kept: list[str] = []
-    removed: list[int] = []
-    for version in numbers:
-        if version not in stay:
-            foreign = _foreign(root, recorded, [f"{model}/{version}" for model in old.models])
-            kept += foreign
-            removed += [] if foreign else [version]
-    if not removed:
-        return (), tuple(kept)
-    remaining = {number: entry for number, entry in old.versions.items() if number not in removed}
-    folders = [f"{model}/{version}" for model in old.models for version in removed]
-    gone = tuple(f"{folder}/" for folder in folders)
-    rest = replace(
-        recorded,
-        endpoints={**recorded.endpoints, name: arrange(remaining, old.served.version, old.previous)},
-        files={path: record for path, record in recorded.files.items() if not path.startswith(gone)},
-    )
-    dropped = tuple(path for path in recorded.files if path.startswith(gone))
-    publish.publish(
-        publish.Publication(
-            output=root,
-            files=(),
-            manifest=rest.to_text(),
-            names=(*folders, MANIFEST),
-            changes=publish.Changes(added=(), changed=(), removed=dropped, kept=()),
-            before=recorded,
-        )
-    )
-    return tuple(removed), tuple(kept)
-
-
-def _foreign(root: Path, recorded: Manifest, folders: Sequence[str]) -> list[str]:
-    """Files in these folders that are not as ``trb`` wrote them."""
-    foreign = []
-    for file in sorted(path for folder in folders for path in (root / folder).rglob("*") if path.is_file()):
-        path = file.relative_to(root).as_posix()
-        record = recorded.files.get(path)
-        if record is None or files.hash_file(file) != record.sha256:
-            foreign.append(path)
-    return foreign
