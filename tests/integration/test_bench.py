@@ -471,7 +471,9 @@ def test_the_command_starts_a_server_writes_all_files_and_compares(
     (ratio,) = (document := json.loads(shown.out))["baseline"]["ratios"]
     slower = document["verdict"]["slower"][0]
     assert (slower["quantity"], slower["ratio"], slower["limit"]) == ("throughput", ratio["throughput"], 0.5)
-    assert f"grpc 2 clients: throughput is {ratio['throughput']:.3f} x that of {baseline}" in shown.err
+    assert (
+        f"grpc 2 clients: throughput is {ratio['throughput']:.3f} x, below the limit of 0.500 x" in shown.err
+    )
 
 
 def test_the_command_asks_for_the_grpc_address_of_a_server_that_runs(

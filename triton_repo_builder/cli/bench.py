@@ -116,7 +116,7 @@ class ReportOptions:
         None,
         Share(),
         Topic.OUTPUT,
-        "Fail if a level is worse by more than this share than with --baseline or --against: lower "
+        "Fail if a level is worse than the reference (--baseline, --against) by more than this share: lower "
         "throughput or higher p99.",
         metavar="SHARE",
     )
@@ -195,7 +195,7 @@ def command(
     if document is not None and output.baseline is not None:
         report = bench.compare(report, document, output.baseline)
     if output.max_regression is not None:
-        report = bench.judge(report, output.max_regression)
+        report = bench.judge_regressions(report, output.max_regression)
     written, failure = _written(report, output.output)
     if output.as_json:
         console.echo(bench.json_text(report), nl=False)

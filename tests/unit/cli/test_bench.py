@@ -123,7 +123,7 @@ def test_a_regression_is_an_exit_code(
         cli.main(["bench", "--url", "x", *gate, *(["--json"] if as_json else [])])
     shown = capsys.readouterr()
     assert end.value.code == status, shown.err
-    line = f"grpc 16 clients: throughput is 0.110 x that of {file}, below the limit of 0.800 x"
+    line = f"grpc 16 clients: throughput is 0.110 x, below the limit of 0.800 x, against {file}"
     assert (line in shown.err, "[slower]" in shown.err) == (bool(status), bool(status))
     if as_json:
         assert json.loads(shown.out)["verdict"]["passed"] is not bool(status)

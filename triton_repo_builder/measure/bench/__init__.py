@@ -6,7 +6,7 @@ from triton_repo_builder.measure.bench.report.comparison import load as load_bas
 from triton_repo_builder.measure.bench.report.files import open_folder, write
 from triton_repo_builder.measure.bench.report.json import text as json_text
 from triton_repo_builder.measure.bench.report.regression import error as regression_error
-from triton_repo_builder.measure.bench.report.regression import judge
+from triton_repo_builder.measure.bench.report.regression import judge as judge_regressions
 from triton_repo_builder.measure.bench.report.report import (
     BenchReport,
     Latency,
@@ -30,7 +30,7 @@ __all__ = [
     "Variant",
     "compare",
     "json_text",
-    "judge",
+    "judge_regressions",
     "limit",
     "load_baseline",
     "open_folder",

@@ -29,14 +29,14 @@ def judge(report: BenchReport, most: float) -> BenchReport:
 
 def lines(verdict: Verdict) -> list[str]:
     """One line for each quantity that is worse than its limit, and one for levels without a verdict."""
-    found = [
-        f"{_name(each.variant, each.level)}: {each.quantity} is {each.ratio:.3f} x that of {each.against}, "
-        f"{'below' if each.ratio < each.limit else 'above'} the limit of {each.limit:.3f} x"
+    texts = [
+        f"{_name(each.variant, each.level)}: {each.quantity} is {each.ratio:.3f} x, "
+        f"{'below' if each.ratio < each.limit else 'above'} the limit of {each.limit:.3f} x, against {each.against}"
         for each in verdict.slower
     ]
     if verdict.not_compared:
-        found.append(f"not compared: {some(verdict.not_compared)}")
-    return found
+        texts.append(f"not compared: {some(verdict.not_compared)}")
+    return texts
 
 
 def error(verdict: Verdict) -> TrbError | None:
@@ -55,7 +55,7 @@ def error(verdict: Verdict) -> TrbError | None:
     share = f"{100 * verdict.max_regression:.4g} %"
     return TrbError(
         Code.SLOWER,
-        f"{count} worse than the reference by more than {share}{details}",
+        f"worse than the reference by more than {share}: {count}{details}",
         remedy="find what changed; if it is meant, make a new baseline with --output",
     )
 

@@ -35,9 +35,9 @@ def test_a_level_that_is_slower_than_allowed_is_named(tmp_path: Path) -> None:
     assert (error.code, int(error.code.exit)) == (Code.SLOWER, 1)
     file = tmp_path / "before.json"
     assert error.message.splitlines() == [
-        "1 level worse than the reference by more than 20 %",
-        f"  grpc 16 clients: throughput is 0.110 x that of {file}, below the limit of 0.800 x",
-        f"  grpc 16 clients: p99 is 8.000 x that of {file}, above the limit of 1.200 x",
+        "worse than the reference by more than 20 %: 1 level",
+        f"  grpc 16 clients: throughput is 0.110 x, below the limit of 0.800 x, against {file}",
+        f"  grpc 16 clients: p99 is 8.000 x, above the limit of 1.200 x, against {file}",
     ]
 
 
@@ -99,4 +99,4 @@ def test_two_variants_are_judged_and_the_verdict_is_in_every_report() -> None:
     }
     assert json.loads(json_report.text(report(old)))["verdict"] is None
     page = html.render(made, dict.fromkeys(png.FILES, b""))["report.html"].decode()
-    assert "new grpc 16 clients: throughput is 0.500 x that of old, below the limit of 0.800 x" in page
+    assert "new grpc 16 clients: throughput is 0.500 x, below the limit of 0.800 x, against old" in page
