@@ -31,7 +31,8 @@ def lines(verdict: Verdict) -> list[str]:
     """One line for each quantity that is worse than its limit, and one for levels without a verdict."""
     texts = [
         f"{_name(each.variant, each.level)}: {each.quantity} is {each.ratio:.3f} x, "
-        f"{'below' if each.ratio < each.limit else 'above'} the limit of {each.limit:.3f} x, against {each.against}"
+        f"{'below' if each.ratio < each.limit else 'above'} the limit of {each.limit:.3f} x, "
+        f"against {each.against}"
         for each in verdict.slower
     ]
     if verdict.not_compared:
