@@ -99,7 +99,7 @@ class LevelTime:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions:
-    """Destination of the report, and what it is compared with."""
+    """Destination of the report, and its comparison."""
 
     output: Path | None = option(
         None,
