@@ -387,15 +387,21 @@ def test_two_repositories_are_measured_in_turns(
     other = tmp_path / "after"
     shutil.copytree(folder, other)
     words = ["--endpoint", "sentiment", "--concurrency", "1,2", "--warmup", "100ms", "--window", "200ms"]
-    arguments = ["bench", str(folder), *words, "--max-windows", "3", "--json", "--against"]
+    arguments = ["bench", str(folder), *words, "--duration", "600ms", "--json", "--against"]
     with pytest.raises(SystemExit) as end:
-        main([*arguments, str(other)])
+        main([*arguments, str(other), "--max-regression", "100%"])
     shown = capfd.readouterr()
-    assert end.value.code == 0, shown.err
     assert shown.err.startswith("4 levels of") or "\n4 levels of" in shown.err
     report = json.loads(shown.out)
     turns = [(level["variant"], level["concurrency"]) for level in report["levels"]]
     assert turns == [(str(each), clients) for clients in (1, 2) for each in (folder, other)]
+    assert [len(level["windows"]) for level in report["levels"]] == [3] * 4
+    # Windows this short may differ by any factor: the verdict must follow the ratios, whichever they are.
+    worse = [ratio["level"] for ratio in report["ratios"] if ratio["p99"] > 2]
+    assert [(each["level"], each["quantity"]) for each in report["verdict"]["slower"]] == [
+        (level, "p99") for level in worse
+    ]
+    assert (end.value.code, report["verdict"]["passed"]) == (int(bool(worse)), not worse), shown.err
     assert len({server["pid"] for server in report["servers"]}) == 2
     assert [ratio["against"] for ratio in report["ratios"]] == [str(folder)] * 2
     assert set(report["texts"]) == {str(folder), str(other)}
@@ -453,6 +459,21 @@ def test_the_command_starts_a_server_writes_all_files_and_compares(
         again["levels"][0]["throughput"] / document["levels"][0]["throughput"]
     )
     assert again["baseline"]["notes"] == []
+    assert again["verdict"] is None
+
+    # A baseline that was ten times as fast.
+    document["levels"][0]["throughput"] *= 10
+    Path(baseline).write_text(json.dumps(document))
+    with pytest.raises(SystemExit) as end:
+        main([*arguments[:-2], *where, "--json", "--baseline", baseline, "--max-regression", "0.5"])
+    shown = capfd.readouterr()
+    assert end.value.code == Code.SLOWER.exit
+    (ratio,) = (document := json.loads(shown.out))["baseline"]["ratios"]
+    slower = document["verdict"]["slower"][0]
+    assert (slower["quantity"], slower["ratio"], slower["limit"]) == ("throughput", ratio["throughput"], 0.5)
+    assert (
+        f"grpc 2 clients: throughput is {ratio['throughput']:.3f} x, below the limit of 0.500 x" in shown.err
+    )
 
 
 def test_the_command_asks_for_the_grpc_address_of_a_server_that_runs(

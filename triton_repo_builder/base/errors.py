@@ -30,6 +30,7 @@ class Code(Enum):
     NOT_COMPARED = ("not-compared", Exit.CHECKS)
     ACCURACY_LOST = ("accuracy-lost", Exit.CHECKS)
     OBJECTIVE_UNMET = ("objective-unmet", Exit.CHECKS)
+    SLOWER = ("slower", Exit.CHECKS)
     USAGE = ("usage", Exit.USAGE)
     NOT_ONNX = ("not-onnx", Exit.MODEL)
     TRUNCATED = ("truncated", Exit.MODEL)

@@ -11,7 +11,7 @@ import click
 
 from triton_repo_builder.base.declaration import Topic, option
 from triton_repo_builder.base.errors import TrbError
-from triton_repo_builder.base.option_values import FilePath, Switch, Text
+from triton_repo_builder.base.option_values import FilePath, Seconds, Share, Switch, Text
 from triton_repo_builder.base.text import counted
 from triton_repo_builder.cli import console, declared, engines
 from triton_repo_builder.cli.options import Address, Place, addresses
@@ -60,8 +60,46 @@ class BenchAddress(Address):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LevelTime:
+    """Time of a level, in place of the number of its windows."""
+
+    duration: float | None = option(
+        None,
+        Seconds(),
+        Topic.MEASUREMENT,
+        "Measure each level for this long, in windows; in place of --min-windows and --max-windows.",
+        default="until three windows agree",
+    )
+
+    def checked(self) -> LevelTime:
+        """The time. Raises ``UsageError``."""
+        if self.duration is None:
+            return self
+        if not self.duration:
+            raise click.UsageError("--duration: nothing is measured in no time; write for example 30s.")
+        for other in ("min_windows", "max_windows"):
+            if not declared.is_default(other):
+                name = other.replace("_", "-")
+                raise click.UsageError(
+                    f"--duration and --{name} both set the time of a level: use one of them."
+                )
+        if not declared.is_default("replay"):
+            raise click.UsageError("--replay takes as long as its log: leave --duration out.")
+        return self
+
+    def of(self, options: BenchOptions) -> BenchOptions:
+        """The options, with as many windows as fill the time."""
+        from math import ceil
+
+        if self.duration is None:
+            return options
+        windows = ceil(round(self.duration / options.window, 6))  # 0.7 s in windows of 0.1 s are 7
+        return replace(options, min_windows=windows, max_windows=windows)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReportOptions:
-    """Destination of the report."""
+    """Destination of the report, and its comparison."""
 
     output: Path | None = option(
         None,
@@ -74,26 +112,48 @@ class ReportOptions:
     baseline: Path | None = option(
         None, FilePath(), Topic.OUTPUT, "report.json to compare with.", metavar="FILE"
     )
+    max_regression: float | None = option(
+        None,
+        Share(),
+        Topic.OUTPUT,
+        "Fail if a level is worse than the reference (--baseline, --against) by more than this share: lower "
+        "throughput or higher p99.",
+        metavar="SHARE",
+    )
     as_json: bool = option(False, Switch(), Topic.OUTPUT, "Print the report as JSON.", flag="--json")
+
+    def checked(self) -> ReportOptions:
+        """The options. Raises ``UsageError``."""
+        if self.max_regression is not None and not 0 <= self.max_regression <= 1:
+            raise click.UsageError(
+                f"--max-regression: must be from 0 to 1, not {self.max_regression:g}; write for example 20%."
+            )
+        return self
 
 
 @click.command("bench", cls=declared.TopicCommand)
 @click.argument("repo", required=False, type=Place())
 @declared.options(
-    address=BenchAddress, engine=engines.EngineOptions, options=BenchOptions, output=ReportOptions
+    address=BenchAddress,
+    engine=engines.EngineOptions,
+    options=BenchOptions,
+    time=LevelTime,
+    output=ReportOptions,
 )
 def command(
     repo: Path | None,
     address: BenchAddress,
     engine: engines.EngineOptions,
     options: BenchOptions,
+    time: LevelTime,
     output: ReportOptions,
 ) -> int:
     """Load an endpoint and report throughput, latency, failures, batching and CPU.
 
     REPO is the model repository (default: model_repository). Sends a mix of text lengths, as real traffic
     has; each level is warmed up and measured in windows until three agree. Failed requests are counted by
-    kind and stop nothing; exit code 1 only if a level had no answer at all or the server ended.
+    kind and stop nothing; exit code 1 only if a level had no answer at all, the server ended, or a level is
+    slower than --max-regression allows.
 
     \b
     Examples:
@@ -102,6 +162,8 @@ def command(
       trb bench --concurrency 16 --protocol grpc,http --output before
       trb bench --concurrency 16 --baseline before/report.json
       trb bench before --against after               two repositories, in turns on this machine
+      trb bench before --against after --max-regression 20%
+      trb bench --concurrency 16 --duration 1m       each level for a minute
       trb bench --rate 50,100,200                    open loop: arrivals do not wait for answers
       trb bench --concurrency 1 --lengths 32,64,128,256
       trb bench --rate 50,100,200 --slo p99=50ms     also count what was answered in time
@@ -117,6 +179,9 @@ def command(
     if declared.is_default("max_windows"):
         options = replace(options, max_windows=max(options.max_windows, options.min_windows))
     check(options)
+    if output.max_regression is not None and not (output.baseline or address.against):
+        raise click.UsageError("--max-regression needs --baseline FILE or --against DIR to compare with.")
+    options = time.of(options)
     options = _whole(options) if options.replay else options
     document = bench.load_baseline(output.baseline) if output.baseline else None
     if output.output:
@@ -129,6 +194,8 @@ def command(
     report = _run(repository, other, address, engine, options)
     if document is not None and output.baseline is not None:
         report = bench.compare(report, document, output.baseline)
+    if output.max_regression is not None:
+        report = bench.judge_regressions(report, output.max_regression)
     written, failure = _written(report, output.output)
     if output.as_json:
         console.echo(bench.json_text(report), nl=False)
@@ -136,9 +203,12 @@ def command(
         from triton_repo_builder.cli.bench_report import print_report
 
         print_report(report, written)
-    if failure:  # not raised: with --json the report is the one object on stdout
-        console.print_error(failure)
-        return int(failure.code.exit)
+    slower = bench.regression_error(report.verdict) if report.verdict else None
+    failures = [each for each in (failure, slower) if each]
+    for each in failures:  # not raised: with --json the report is the one object on stdout
+        console.print_error(each)
+    if failures:
+        return int(failures[0].code.exit)
     return 0 if all(level.throughput and not level.ended for level in report.levels) else 1
 
 

@@ -33,6 +33,11 @@ def print_report(report: BenchReport, written: Sequence[Path] = ()) -> None:
         _print(table.RATIO_HEADER, table.ratio_table(report.baseline.ratios))
     for line in [*table.remarks(report), *(report.baseline.notes if report.baseline else ())]:
         console.echo(f"note: {line}")
+    if report.verdict and report.verdict.passed:
+        share = f"{100 * report.verdict.max_regression:.4g} %"
+        console.echo(
+            f"passed: no throughput is lower, and no p99 higher, by more than {share} of the reference"
+        )
     for path in written:
         console.echo(f"wrote {path}")
 

@@ -14,9 +14,6 @@ _OPTION = re.compile(r"^(?:Option )?'?(--?[\w-]+)'?(?::|(?= (?:requires|does not
 _ADVICE = re.compile(r"^(.*?)[:;] (.*)$")
 """A message that ends with what to do: ``… both choose the image: use one of them``."""
 
-_OF_OTHER_TOOLS = {"--duration": "--window TIME, --max-windows N"}
-"""Options of other tools whose names are unlike ours."""
-
 _EXTRA = re.compile(r"^got unexpected extra arguments? \((.*)\)$")
 _NUMBER = re.compile(r"\ba valid (integer|float)( range)?\b")
 
@@ -50,9 +47,7 @@ def explained(error: click.ClickException, command: str) -> TrbError:
 def _parts(error: click.ClickException, text: str) -> tuple[str, str, str]:
     """Place, message and remedy; the remedy may be empty."""
     if isinstance(error, click.NoSuchOption):
-        ours = _OF_OTHER_TOOLS.get(error.option_name, "")
-        options = [option for param in error.ctx.command.params for option in param.opts] if error.ctx else []
-        near = [ours] if ours.split(" ")[0] in options else [*(error.possibilities or ())]
+        near = error.possibilities
         return error.option_name, "no such option", f"did you mean {near[0]}?" if near else ""
     if isinstance(error, click.MissingParameter):
         choices = (

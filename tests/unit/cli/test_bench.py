@@ -16,6 +16,7 @@ from triton_repo_builder.base.option_values import InvalidValue, Numbers, Second
 from triton_repo_builder.cli.bench import command
 from triton_repo_builder.cli.bench_report import print_report
 from triton_repo_builder.cli.options import addresses
+from triton_repo_builder.measure.bench import BenchOptions, json_text
 from triton_repo_builder.measure.bench.report.report import BenchReport, Ratio
 from triton_repo_builder.run.serve.background import registry
 from triton_repo_builder.run.serve.processes import proc
@@ -60,7 +61,74 @@ def test_what_cannot_be_meant_is_said_before_anything_starts(
     assert (code, "absent.json" in text) == (Code.NOT_FOUND.exit, True)
     code, text = refused(["--max-windows", "2"], capsys)
     assert (code, "less than --min-windows 3" in text) == (Code.USAGE.exit, True)
+    code, text = refused(["--max-regression", "20%"], capsys)
+    assert (code, "needs --baseline FILE or --against DIR" in text) == (Code.USAGE.exit, True)
+    code, text = refused(["--max-regression", "20"], capsys)
+    assert (code, "must be from 0 to 1, not 20" in text) == (Code.USAGE.exit, True)
     assert "is not a URL" in invoke("--url", "ftp://x").output
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--min-windows", "3"], "--duration and --min-windows both set the time of a level"),
+        (["--max-windows", "10"], "--duration and --max-windows both set the time of a level"),
+        (["--replay", "a.jsonl"], "--replay takes as long as its log"),
+        (["--window", "0"], "times must be above 0"),
+        (["--duration", "0"], "nothing is measured in no time"),
+    ],
+)
+def test_a_duration_that_contradicts_other_options_is_refused(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, text = refused(["--duration", "4s", *words], capsys)
+    assert (code, message in text) == (Code.USAGE.exit, True), text
+
+
+@pytest.mark.parametrize(
+    ("duration", "window", "windows"),
+    [("1m", "2s", 30), ("5s", "2s", 3), ("1s", "2s", 1), ("0.7s", "100ms", 7), ("1.1s", "100ms", 11)],
+)
+def test_a_duration_is_filled_with_windows(
+    monkeypatch: pytest.MonkeyPatch, duration: str, window: str, windows: int
+) -> None:
+    taken: list[BenchOptions] = []
+
+    def run(*given: object) -> BenchReport:
+        taken.extend(each for each in given if isinstance(each, BenchOptions))
+        return report(level())
+
+    monkeypatch.setattr("triton_repo_builder.cli.bench._run", run)
+    assert invoke("--url", "x", "--duration", duration, "--window", window).exit_code == 0
+    assert [(each.min_windows, each.max_windows) for each in taken] == [(windows, windows)]
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize(("throughput", "status"), [(11.0, 1), (95.0, 0)])
+def test_a_regression_is_an_exit_code(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    as_json: bool,
+    throughput: float,
+    status: int,
+) -> None:
+    file = tmp_path / "report.json"
+    file.write_text(json_text(report(level())))
+    now = report(level(throughput=throughput))
+    monkeypatch.setattr("triton_repo_builder.cli.bench._run", lambda *given: now)
+    gate = ["--baseline", str(file), "--max-regression", "20%", "--output", str(tmp_path / "now")]
+    monkeypatch.setattr("triton_repo_builder.measure.bench.write", lambda report, folder: ())
+    with pytest.raises(SystemExit) as end:
+        cli.main(["bench", "--url", "x", *gate, *(["--json"] if as_json else [])])
+    shown = capsys.readouterr()
+    assert end.value.code == status, shown.err
+    line = f"grpc 16 clients: throughput is 0.110 x, below the limit of 0.800 x, against {file}"
+    assert (line in shown.err, "[slower]" in shown.err) == (bool(status), bool(status))
+    if as_json:
+        assert json.loads(shown.out)["verdict"]["passed"] is not bool(status)
+    else:
+        assert ("passed: no throughput is lower" in shown.out) is not bool(status)
 
 
 def test_a_server_that_is_not_there_is_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,8 @@ from triton_repo_builder.measure.bench.report.comparison import compare
 from triton_repo_builder.measure.bench.report.comparison import load as load_baseline
 from triton_repo_builder.measure.bench.report.files import open_folder, write
 from triton_repo_builder.measure.bench.report.json import text as json_text
+from triton_repo_builder.measure.bench.report.regression import error as regression_error
+from triton_repo_builder.measure.bench.report.regression import judge as judge_regressions
 from triton_repo_builder.measure.bench.report.report import (
     BenchReport,
     Latency,
@@ -28,9 +30,11 @@ __all__ = [
     "Variant",
     "compare",
     "json_text",
+    "judge_regressions",
     "limit",
     "load_baseline",
     "open_folder",
+    "regression_error",
     "run",
     "run_variants",
     "shapes",

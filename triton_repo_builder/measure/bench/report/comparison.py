@@ -172,12 +172,17 @@ def ratio(new: Level, old: Level | EarlierLevel) -> Ratio:
     return Ratio(
         variant=new.variant,
         against=old.variant,
-        level=f"{new.protocol} {new.load}" + (f" length {new.length}" if new.length else ""),
+        level=title(new),
         throughput=_over(new.throughput, old.throughput),
         p50=_over(p50, old_p50),
         p99=_over(p99, old_p99),
         server_cpu=_over(new.server_cpu_ms, old.server_cpu_ms),
     )
+
+
+def title(level: Level) -> str:
+    """The level as ratios name it: ``grpc 16 clients``."""
+    return f"{level.protocol} {level.load}" + (f" length {level.length}" if level.length else "")
 
 
 def _percentiles(level: Level) -> tuple[float | None, float | None]:

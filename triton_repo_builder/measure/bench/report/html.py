@@ -6,7 +6,7 @@ import base64
 from collections.abc import Mapping
 
 from triton_repo_builder.base import templates
-from triton_repo_builder.measure.bench.report import png, table
+from triton_repo_builder.measure.bench.report import png, regression, table
 from triton_repo_builder.measure.bench.report.report import BenchReport
 
 FILES = ("report.html",)
@@ -28,7 +28,7 @@ def render(report: BenchReport, earlier: Mapping[str, bytes]) -> dict[str, bytes
         ratios=table.ratio_table(report.ratios),
         baseline_ratios=table.ratio_table(report.baseline.ratios if report.baseline else ()),
         models=(table.MODEL_HEADER, table.model_table(report)),
-        remarks=table.remarks(report),
+        remarks=[*table.remarks(report), *(regression.lines(report.verdict) if report.verdict else ())],
         run=[
             ("server", [fact for server in report.servers for fact in server.items()]),
             ("machine", report.machine.items()),

@@ -175,6 +175,31 @@ class Baseline:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Slower:
+    """A quantity of a level that is worse than ``--max-regression`` allows."""
+
+    variant: str
+    against: str
+    """The other variant, or the file of the baseline."""
+    level: str
+    quantity: str
+    """``throughput`` or ``p99``."""
+    ratio: float
+    limit: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """The answer to ``--max-regression``."""
+
+    max_regression: float
+    passed: bool
+    slower: tuple[Slower, ...]
+    not_compared: tuple[str, ...]
+    """Levels without a counterpart, or whose counterpart had no answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class BenchReport:
     """One run."""
 
@@ -193,6 +218,7 @@ class BenchReport:
     ratios: tuple[Ratio, ...] = ()
     """Comparison of every further variant with the first."""
     baseline: Baseline | None = None
+    verdict: Verdict | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, as docs/bench.md describes them."""
