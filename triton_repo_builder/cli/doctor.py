@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,13 +32,18 @@ class DoctorOptions:
         (),
         Names(),
         Topic.CHECKS,
-        "Answer only this: batching, first-request, shared-memory, gpu, answers or ready; repeatable.",
+        "Answer only this: batching, first-request, shared-memory, gpu, answers, ready or "
+        "requests; repeatable.",
         flag="--question",
         metavar="NAME",
-        default="all six, settings that are no fault by themselves left out",
+        default="all seven, settings that are no fault by themselves left out",
     )
     log: Path | None = option(
-        None, FilePath(), Topic.CHECKS, "The server's log, whose messages are explained.", metavar="FILE"
+        None,
+        FilePath(),
+        Topic.CHECKS,
+        "The server's log or a client's error, whose messages are explained; needs neither REPO nor URL.",
+        metavar="FILE",
     )
     gpus: int | None = option(
         None,
@@ -80,7 +85,7 @@ class DoctorOptions:
 @declared.options(options=DoctorOptions)
 def command(places: tuple[str, ...], options: DoctorOptions) -> int:
     """Say why a model does not batch, starts slowly, lacks shared memory, leaves the GPU idle, answers
-    otherwise, or is not ready.
+    otherwise, is not ready, or refuses a request.
 
     From facts only: the files of REPO, the statistics, configuration and metrics of the server at URL, its
     log. Both may be named, or one. What the facts do not tell is said, too. Exit code 1 if a cause was found.
@@ -92,13 +97,14 @@ def command(places: tuple[str, ...], options: DoctorOptions) -> int:
       trb doctor http://localhost:8000                what its statistics and metrics show
       trb doctor /srv/models http://localhost:8000 --bench
       trb doctor /srv/models --log server.log
+      trb doctor --log error.txt                      a message alone, without files or a server
       trb doctor /srv/models -o repaired              also write a repaired copy
       trb doctor --json | jq '.answers[].causes[] | {model, code, where}'
     """
-    from triton_repo_builder.measure.doctor import doctor
+    from triton_repo_builder.measure.doctor import doctor, messages
     from triton_repo_builder.measure.doctor.cause import QUESTIONS
 
-    folder, url = _places(places)
+    folder, url = _places(places, options)
     named = tuple(part.strip() for text in options.questions for part in text.split(",") if part.strip())
     if unknown := [name for name in named if name not in QUESTIONS]:
         raise click.BadParameter(
@@ -110,6 +116,7 @@ def command(places: tuple[str, ...], options: DoctorOptions) -> int:
         raise click.UsageError("--bench sends requests to a server: name its URL.")
     facts = _facts(folder, url, named, options)
     questions = named or tuple(QUESTIONS)
+    log_alone = folder is None and url is None
     answers = doctor.diagnose(facts, questions)
     repaired = doctor.repair(facts, options.output, questions) if options.output else None
     causes = doctor.found(answers)
@@ -118,18 +125,23 @@ def command(places: tuple[str, ...], options: DoctorOptions) -> int:
 
         console.echo(json.dumps(_document(answers, repaired), ensure_ascii=False))
     else:
+        if log_alone:
+            answers = tuple(replace(answer, unknown=()) for answer in answers if answer.causes)
         _print(answers, repaired)
+        if options.log and not any(messages.explained(facts.log)):
+            console.echo(f"no known message in {options.log}")
     return int(bool(causes))
 
 
-def _places(places: tuple[str, ...]) -> tuple[Path | None, str | None]:
-    """The folder and the URL; the default repository if neither is named."""
+def _places(places: tuple[str, ...], options: DoctorOptions) -> tuple[Path | None, str | None]:
+    """The folder and the URL; the default repository if neither is named. A log may come without both."""
     urls = [place for place in places if place.startswith(("http://", "https://"))]
     folders = [place for place in places if place not in urls]
     if len(urls) > 1 or len(folders) > 1:
         raise click.UsageError("name one repository, one URL, or one of each.")
     if not places:
-        return DEFAULT_REPOSITORY, None
+        alone = options.log and not options.output and not DEFAULT_REPOSITORY.exists()
+        return None if alone else DEFAULT_REPOSITORY, None
     return Path(folders[0]) if folders else None, urls[0] if urls else None
 
 
@@ -201,6 +213,8 @@ def _print(answers: tuple[Answer, ...], repaired: Repaired | None) -> None:
         console.echo(console.style(QUESTIONS[answer.question], bold=True))
         if not answer.causes:
             console.echo("  nothing found")
+        for line in answer.measured:
+            console.echo(f"  measured: {line}")
         for cause in answer.causes:
             if cause in shown:
                 console.echo(f"  {cause.model or cause.where}: [{cause.code}], see above")

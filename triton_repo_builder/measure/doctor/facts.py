@@ -111,8 +111,8 @@ class Facts:
     """Bytes of the server's /dev/shm and those free, if it runs on this machine."""
     slow_starts: tuple[tuple[str, float, float], ...] = ()
     """Endpoint, milliseconds of its first request, and of a later one."""
-    beside: tuple[tuple[str, str, float], ...] = ()
-    """Endpoint, output and difference of a row alone and beside another one."""
+    beside: tuple[tuple[str, str, float, int], ...] = ()
+    """Endpoint, output, difference of rows alone and in a batch, and the number of these rows."""
 
     @cached_property
     def context(self) -> RepositoryContext | None:
