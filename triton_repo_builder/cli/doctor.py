@@ -14,9 +14,13 @@ from triton_repo_builder.cli import console, declared
 from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, METRICS_PAGE, addresses
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from triton_repo_builder.measure.doctor.cause import Answer, Cause
     from triton_repo_builder.measure.doctor.doctor import Repaired
+    from triton_repo_builder.measure.doctor.expected import Comparison
     from triton_repo_builder.measure.doctor.facts import Facts
+    from triton_repo_builder.measure.doctor.variants import Original
 
 LOG = 32 << 20
 """Bytes of a log that are read, its last ones."""
@@ -44,6 +48,29 @@ class DoctorOptions:
         Topic.CHECKS,
         "The server's log or a client's error, whose messages are explained; needs neither REPO nor URL.",
         metavar="FILE",
+    )
+    expect: Path | None = option(
+        None,
+        FilePath(),
+        Topic.CHECKS,
+        "Compare the endpoint at URL with these vectors, and name the usual cause of a difference. A line "
+        'for each text: {"text": "…", "vector": [0.1, …]}. Answers only answers if no question is named.',
+        metavar="FILE",
+    )
+    model: Path | None = option(
+        None,
+        FilePath(),
+        Topic.CHECKS,
+        "With --expect: the original model, on which poolings, prompts and truncations are tried.",
+        metavar="PATH",
+    )
+    endpoint: str | None = option(
+        None,
+        Text(),
+        Topic.CHECKS,
+        "With --expect: the endpoint to ask.",
+        default="the only one of texts and vectors",
+        metavar="NAME",
     )
     gpus: int | None = option(
         None,
@@ -97,6 +124,7 @@ def command(places: tuple[str, ...], options: DoctorOptions) -> int:
       trb doctor http://localhost:8000                what its statistics and metrics show
       trb doctor /srv/models http://localhost:8000 --bench
       trb doctor /srv/models --log server.log
+      trb doctor http://localhost:8000 --expect notebook.jsonl --model exported/minilm
       trb doctor --log error.txt                      a message alone, without files or a server
       trb doctor /srv/models -o repaired              also write a repaired copy
       trb doctor --json | jq '.answers[].causes[] | {model, code, where}'
@@ -114,6 +142,12 @@ def command(places: tuple[str, ...], options: DoctorOptions) -> int:
         raise click.UsageError("-o writes a copy of a repository: name its folder, too.")
     if options.bench and url is None:
         raise click.UsageError("--bench sends requests to a server: name its URL.")
+    if options.expect and url is None:
+        raise click.UsageError("--expect compares with a server's answers: name its URL.")
+    if (options.model or options.endpoint) and not options.expect:
+        raise click.UsageError("--model and --endpoint belong to --expect.")
+    if options.expect and not named:
+        named = ("answers",)
     facts = _facts(folder, url, named, options)
     questions = named or tuple(QUESTIONS)
     log_alone = folder is None and url is None
@@ -172,12 +206,34 @@ def _facts(folder: Path | None, url: str | None, named: tuple[str, ...], options
     from triton_repo_builder.measure.doctor import probe
 
     with console.status() as progress:
-        return probe.asked(
+        facts = probe.asked(
             facts,
             addresses(url, None, options.metrics_url, option="URL"),
             measured=options.bench,
             progress=progress,
         )
+        return replace(facts, expected=_expected(options, facts, progress)) if options.expect else facts
+
+
+def _expected(options: DoctorOptions, facts: Facts, progress: Callable[[str], None]) -> Comparison:
+    """The endpoint's vectors beside the user's."""
+    from triton_repo_builder.measure.doctor import expected
+
+    def original() -> Original:
+        from triton_repo_builder.measure.doctor import variants
+
+        assert options.model is not None
+        return variants.load(variants.options_of(options.model))
+
+    assert options.expect is not None
+    assert facts.snapshot is not None
+    return expected.compare(
+        options.expect,
+        facts.snapshot,
+        endpoint=options.endpoint or "",
+        original=original if options.model else None,
+        progress=progress,
+    )
 
 
 def _log(path: Path | None) -> str:

@@ -148,6 +148,8 @@ def test_a_named_question_without_anything_still_needs_a_repository(
         (["--question", "speed"], "'speed' is not one of batching,"),
         (["http://localhost:1", "-o", "copy"], "-o writes a copy of a repository"),
         ([".", "--bench"], "--bench sends requests to a server"),
+        (["--expect", "v.jsonl"], "--expect compares with a server's answers: name its URL"),
+        (["http://localhost:1", "--model", "."], "--model and --endpoint belong to --expect"),
         (["a", "b"], "name one repository, one URL, or one of each"),
     ],
 )

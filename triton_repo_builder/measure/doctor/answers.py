@@ -19,7 +19,17 @@ MOVED = 1e-3
 
 
 def causes(facts: Facts) -> Iterator[Cause]:
-    """Causes in the models that have no error."""
+    """Causes in the models that have no error, and vectors that differ from those expected."""
+    if facts.expected and not facts.expected.same:
+        yield Cause(
+            questions=(QUESTION,),
+            code="answers-expected",
+            model=facts.expected.endpoint,
+            where=facts.expected.endpoint,
+            message=facts.expected.message,
+            evidence=facts.expected.evidence,
+            remedy=facts.expected.remedy,
+        )
     explained: set[str] = set()
     for model in facts.models:
         if model.name in facts.broken or model.ensemble:
@@ -43,6 +53,8 @@ def causes(facts: Facts) -> Iterator[Cause]:
 
 def measured(facts: Facts) -> Iterator[str]:
     """Differences that were measured on a server, with what is allowed."""
+    if facts.expected and facts.expected.same:
+        yield f"{facts.expected.endpoint}: {facts.expected.summary}"
     for name, output, worst, rows in facts.beside:
         yield (
             f"{name}: {rows} rows, each alone and in a batch with the others: largest difference of {output} "
@@ -54,7 +66,8 @@ def unknown(facts: Facts) -> Iterator[str]:
     """Facts that are missing for this question."""
     if not facts.beside:
         yield "whether a row answers beside others as alone: name the server's URL, and measure with --bench"
-    yield "whether preprocessing equals the original's: 'trb smoke' compares with recorded answers"
+    if not facts.expected:
+        yield "whether preprocessing equals the original's: 'trb smoke' compares with recorded answers"
 
 
 def _mixing(model: ModelFacts) -> Iterator[Cause]:

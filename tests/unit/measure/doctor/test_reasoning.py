@@ -242,8 +242,8 @@ def test_what_was_measured_is_said_without_a_cause() -> None:
     (answer,) = doctor.diagnose(given, ("answers",))
     (line,) = answer.measured
     assert line == (
-        "m: 8 rows, each alone and in a batch with the others: largest difference of Y 1.6e-07 of its largest "
-        "number (allowed 0.001)"
+        "m: 8 rows, each alone and in a batch with the others: largest difference of Y 1.6e-07 of its "
+        "largest number (allowed 0.001)"
     )
 
 
