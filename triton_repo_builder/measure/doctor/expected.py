@@ -108,16 +108,16 @@ def compare(
         difference = _difference(examples.vectors[:, :width], served[:, :width])
         summary = f"{len(examples.texts)} texts of {file}: {difference}"
         if examples.vectors.shape[1] != served.shape[1]:
-            found = _of_width(examples, served, difference)
+            explanation = _of_width(examples, served, difference)
         elif difference.same:
             return Comparison(endpoint=target.name, file=file, summary=summary, same=True)
         elif difference.cosine >= 1 - 1e-6:
-            found = _of_length(examples)
+            explanation = _of_length(examples)
         elif original is not None:
             progress("the original model in other variants")
-            found = _by_original(examples, served, original())
+            explanation = _by_original(examples, served, original())
         else:
-            found = _by_server(examples, target)
+            explanation = _by_server(examples, target)
     except RequestFailed as error:
         raise TrbError(
             Code.UNREACHABLE,
@@ -125,7 +125,7 @@ def compare(
             where=snapshot.urls.http,
             remedy="send the text with 'trb client' to see why; name another model with --endpoint",
         ) from None
-    message, evidence, remedy = found
+    message, evidence, remedy = explanation
     return Comparison(
         endpoint=target.name,
         file=file,
@@ -137,11 +137,11 @@ def compare(
     )
 
 
-Found = tuple[str, tuple[str, ...], str]
+Explanation = tuple[str, tuple[str, ...], str]
 """Message, evidence, remedy."""
 
 
-def _of_width(examples: _Examples, served: Vectors, difference: _Difference) -> Found:
+def _of_width(examples: _Examples, served: Vectors, difference: _Difference) -> Explanation:
     width, other = examples.vectors.shape[1], served.shape[1]
     message = f"the file's vectors have {width} values, the endpoint's {other}"
     if difference.cosine >= NEAR and width < other:
@@ -152,7 +152,7 @@ def _of_width(examples: _Examples, served: Vectors, difference: _Difference) -> 
     return f"{message}, and not the same ones", (), "compare the models: this one is another"
 
 
-def _of_length(examples: _Examples) -> Found:
+def _of_length(examples: _Examples) -> Explanation:
     """Equal directions."""
     import numpy as np
 
@@ -171,7 +171,7 @@ def _of_length(examples: _Examples) -> Found:
     )
 
 
-def _by_server(examples: _Examples, target: _Endpoint) -> Found:
+def _by_server(examples: _Examples, target: _Endpoint) -> Explanation:
     """Without the original: prompts in front of the texts, which the server can be asked with."""
     for prefix in PREFIXES:
         difference = _difference(
@@ -190,7 +190,7 @@ def _by_server(examples: _Examples, target: _Endpoint) -> Found:
     )
 
 
-def _by_original(examples: _Examples, served: Vectors, original: Original) -> Found:
+def _by_original(examples: _Examples, served: Vectors, original: Original) -> Explanation:
     """The variant of the original that makes the file's vectors, named by its changes from the endpoint's."""
     # Truncation shows in the longest texts; all texts confirm what fits there.
     places = sorted(range(len(examples.texts)), key=lambda place: -len(examples.texts[place]))[:FIRST]

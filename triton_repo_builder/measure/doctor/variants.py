@@ -148,15 +148,15 @@ class Original:
         skip = 0
         if prompt and not saved_modules.pools_prompt(self.source):
             skip = prompts.tokens(self.source, prompt)
-        made: dict[str, Vectors] = {}
+        by_pooling: dict[str, Vectors] = {}
         for mode in heads_pooling.POOLINGS if self._tokens else ():
             parts = [
                 embedding.vectors(out[self._tokens], mask, mode, self._layers, skip) for out, mask in runs
             ]
-            made[mode] = np.concatenate(parts)
+            by_pooling[mode] = np.concatenate(parts)
         for name in self._pooled:
-            made[name] = np.concatenate([out[name].astype(np.float64) for out, _ in runs])
-        for name, vectors in made.items():
+            by_pooling[name] = np.concatenate([out[name].astype(np.float64) for out, _ in runs])
+        for name, vectors in by_pooling.items():
             variant = Variant(pooling=name, normalise=False, prompt=prompt, limit=limit)
             yield variant, vectors
             yield replace(variant, normalise=True), unit_length(vectors)
