@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from tests.support import cli
 from tests.support.doctor_threads import HEALTHY, THREADS, Thread
 from tests.support.zoo import Zoo
+from triton_repo_builder.measure.doctor import variants
 from triton_repo_builder.measure.doctor.cause import QUESTIONS
 from triton_repo_builder.run import serve
 from triton_repo_builder.run.client import HttpClient, RequestFailed, statistics
@@ -154,6 +156,75 @@ def test_statistics_are_the_evidence(
             for name in MERGING
             if THREADS[name].code == "batching-lengths"
         }
+
+
+LONG = "the order has not arrived, and nobody answers. " * 30
+
+
+@pytest.mark.server
+def test_vectors_of_a_notebook(zoo: Zoo, exported: Path, tmp_path: Path) -> None:
+    """``--expect``: the same vectors, four usual causes with their options, and none."""
+    model, repository = exported / "minilm_fp32", tmp_path / "models"
+    cli.trb("build", "--model", model, "--name", "minilm", "--output", repository)
+    original = variants.load(variants.options_of(model))
+    texts = ("Hello", "The weather is fine today.", LONG)
+    answers = {"same": original.of(original.planned, texts)}
+    changed: dict[str, dict[str, Any]] = {
+        "--pooling max": {"pooling": "max"},
+        "--prompt 'query: '": {"prompt": "query: "},
+        "--max-length 32": {"limit": 32},
+        "--pooling cls --prompt 'passage: '": {"pooling": "cls", "prompt": "passage: "},
+    }
+    for options, change in changed.items():
+        answers[options] = original.of(replace(original.planned, **change), texts)
+    answers["none"] = np.random.default_rng(0).normal(size=(3, answers["same"].shape[1]))
+    answers["length"] = 3 * answers["same"]
+    with zoo.serving(repository) as server:
+        for name, vectors in answers.items():
+            file = tmp_path / "vectors.jsonl"
+            lines = ({"text": t, "vector": v.tolist()} for t, v in zip(texts, vectors, strict=True))
+            file.write_text("\n".join(map(json.dumps, lines)))
+            code, document = doctor(server.urls.http, "--expect", file, "--model", model)
+            (answer,) = document["answers"]
+            assert answer["question"] == "answers"
+            if name == "same":
+                assert code == 0
+                assert answer["causes"] == []
+                assert answer["measured"][0].startswith("minilm: 3 texts of ")
+                continue
+            (cause,) = answer["causes"]
+            assert (code, cause["code"], cause["model"]) == (1, "answers-expected", "minilm")
+            if name == "none":
+                assert cause["message"].startswith("none of the usual causes")
+            elif name == "length":
+                assert cause["remedy"].endswith("or build with --no-normalize")
+            else:
+                assert cause["remedy"] == f"build with {name}, or change the notebook"
+        cause = doctor(server.urls.http, "--expect", file)[1]["answers"][0]["causes"][0]
+        assert cause["message"].startswith("the same direction, another length")
+
+
+@pytest.mark.server
+def test_messages_of_refused_requests(zoo: Zoo, exported: Path, tmp_path: Path) -> None:
+    """The server's own words for wrong requests are the known ones."""
+    repository, log = tmp_path / "models", tmp_path / "error.txt"
+    model = ("--model", exported / "minilm_fp32", "--name", "minilm")
+    cli.trb("build", *model, "--max-batch-size", "8", "--output", repository)
+    text = np.array([[b"a"]], dtype=object)
+    wrong: dict[str, tuple[str, dict[str, Any]]] = {
+        "request-rows": ("minilm", {"TEXT": np.repeat(text, 9, axis=0)}),
+        "request-shape": ("minilm", {"TEXT": text[0]}),
+        "request-type": ("minilm", {"TEXT": np.array([[1]])}),
+        "request-input": ("minilm", {"TXT": text}),
+        "request-model": ("other", {"TEXT": text}),
+    }
+    with zoo.serving(repository) as server:
+        for expected, (name, inputs) in wrong.items():
+            with pytest.raises(RequestFailed) as refused:
+                HttpClient(server.urls.http).infer(name, encode_binary(inputs))
+            log.write_text(str(refused.value))
+            code, document = doctor("--log", log, "--question", "requests")
+            assert (code, {code for code, _ in causes(document)}) == (1, {expected}), refused.value
 
 
 def healthy(root: Path) -> Path:

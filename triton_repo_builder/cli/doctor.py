@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +14,13 @@ from triton_repo_builder.cli import console, declared
 from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, METRICS_PAGE, addresses
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from triton_repo_builder.measure.doctor.cause import Answer, Cause
     from triton_repo_builder.measure.doctor.doctor import Repaired
+    from triton_repo_builder.measure.doctor.expected import Comparison
     from triton_repo_builder.measure.doctor.facts import Facts
+    from triton_repo_builder.measure.doctor.variants import Original
 
 LOG = 32 << 20
 """Bytes of a log that are read, its last ones."""
@@ -32,13 +36,41 @@ class DoctorOptions:
         (),
         Names(),
         Topic.CHECKS,
-        "Answer only this: batching, first-request, shared-memory, gpu, answers or ready; repeatable.",
+        "Answer only this: batching, first-request, shared-memory, gpu, answers, ready or "
+        "requests; repeatable.",
         flag="--question",
         metavar="NAME",
-        default="all six, settings that are no fault by themselves left out",
+        default="all seven, settings that are no fault by themselves left out",
     )
     log: Path | None = option(
-        None, FilePath(), Topic.CHECKS, "The server's log, whose messages are explained.", metavar="FILE"
+        None,
+        FilePath(),
+        Topic.CHECKS,
+        "The server's log or a client's error, whose messages are explained; needs neither REPO nor URL.",
+        metavar="FILE",
+    )
+    expect: Path | None = option(
+        None,
+        FilePath(),
+        Topic.CHECKS,
+        "Compare the endpoint at URL with these vectors, and name the usual cause of a difference. A line "
+        'for each text: {"text": "…", "vector": [0.1, …]}. Answers only answers if no question is named.',
+        metavar="FILE",
+    )
+    model: Path | None = option(
+        None,
+        FilePath(),
+        Topic.CHECKS,
+        "With --expect: the original model, on which poolings, prompts and truncations are tried.",
+        metavar="PATH",
+    )
+    endpoint: str | None = option(
+        None,
+        Text(),
+        Topic.CHECKS,
+        "With --expect: the endpoint to ask.",
+        default="the only one of texts and vectors",
+        metavar="NAME",
     )
     gpus: int | None = option(
         None,
@@ -80,7 +112,7 @@ class DoctorOptions:
 @declared.options(options=DoctorOptions)
 def command(places: tuple[str, ...], options: DoctorOptions) -> int:
     """Say why a model does not batch, starts slowly, lacks shared memory, leaves the GPU idle, answers
-    otherwise, or is not ready.
+    otherwise, is not ready, or refuses a request.
 
     From facts only: the files of REPO, the statistics, configuration and metrics of the server at URL, its
     log. Both may be named, or one. What the facts do not tell is said, too. Exit code 1 if a cause was found.
@@ -92,13 +124,15 @@ def command(places: tuple[str, ...], options: DoctorOptions) -> int:
       trb doctor http://localhost:8000                what its statistics and metrics show
       trb doctor /srv/models http://localhost:8000 --bench
       trb doctor /srv/models --log server.log
+      trb doctor http://localhost:8000 --expect notebook.jsonl --model exported/minilm
+      trb doctor --log error.txt                      a message alone, without files or a server
       trb doctor /srv/models -o repaired              also write a repaired copy
       trb doctor --json | jq '.answers[].causes[] | {model, code, where}'
     """
-    from triton_repo_builder.measure.doctor import doctor
+    from triton_repo_builder.measure.doctor import doctor, messages
     from triton_repo_builder.measure.doctor.cause import QUESTIONS
 
-    folder, url = _places(places)
+    folder, url = _places(places, options)
     named = tuple(part.strip() for text in options.questions for part in text.split(",") if part.strip())
     if unknown := [name for name in named if name not in QUESTIONS]:
         raise click.BadParameter(
@@ -108,8 +142,15 @@ def command(places: tuple[str, ...], options: DoctorOptions) -> int:
         raise click.UsageError("-o writes a copy of a repository: name its folder, too.")
     if options.bench and url is None:
         raise click.UsageError("--bench sends requests to a server: name its URL.")
+    if options.expect and url is None:
+        raise click.UsageError("--expect compares with a server's answers: name its URL.")
+    if (options.model or options.endpoint) and not options.expect:
+        raise click.UsageError("--model and --endpoint belong to --expect.")
+    if options.expect and not named:
+        named = ("answers",)
     facts = _facts(folder, url, named, options)
     questions = named or tuple(QUESTIONS)
+    log_alone = folder is None and url is None
     answers = doctor.diagnose(facts, questions)
     repaired = doctor.repair(facts, options.output, questions) if options.output else None
     causes = doctor.found(answers)
@@ -118,18 +159,23 @@ def command(places: tuple[str, ...], options: DoctorOptions) -> int:
 
         console.echo(json.dumps(_document(answers, repaired), ensure_ascii=False))
     else:
+        if log_alone:
+            answers = tuple(replace(answer, unknown=()) for answer in answers if answer.causes)
         _print(answers, repaired)
+        if options.log and not any(messages.explained(facts.log)):
+            console.echo(f"no known message in {options.log}")
     return int(bool(causes))
 
 
-def _places(places: tuple[str, ...]) -> tuple[Path | None, str | None]:
-    """The folder and the URL; the default repository if neither is named."""
+def _places(places: tuple[str, ...], options: DoctorOptions) -> tuple[Path | None, str | None]:
+    """The folder and the URL; the default repository if neither is named. A log may come without both."""
     urls = [place for place in places if place.startswith(("http://", "https://"))]
     folders = [place for place in places if place not in urls]
     if len(urls) > 1 or len(folders) > 1:
         raise click.UsageError("name one repository, one URL, or one of each.")
     if not places:
-        return DEFAULT_REPOSITORY, None
+        alone = options.log and not options.output and not DEFAULT_REPOSITORY.exists()
+        return None if alone else DEFAULT_REPOSITORY, None
     return Path(folders[0]) if folders else None, urls[0] if urls else None
 
 
@@ -160,12 +206,34 @@ def _facts(folder: Path | None, url: str | None, named: tuple[str, ...], options
     from triton_repo_builder.measure.doctor import probe
 
     with console.status() as progress:
-        return probe.asked(
+        facts = probe.asked(
             facts,
             addresses(url, None, options.metrics_url, option="URL"),
             measured=options.bench,
             progress=progress,
         )
+        return replace(facts, expected=_expected(options, facts, progress)) if options.expect else facts
+
+
+def _expected(options: DoctorOptions, facts: Facts, progress: Callable[[str], None]) -> Comparison:
+    """The endpoint's vectors beside the user's."""
+    from triton_repo_builder.measure.doctor import expected
+
+    def original() -> Original:
+        from triton_repo_builder.measure.doctor import variants
+
+        assert options.model is not None
+        return variants.load(variants.options_of(options.model))
+
+    assert options.expect is not None
+    assert facts.snapshot is not None
+    return expected.compare(
+        options.expect,
+        facts.snapshot,
+        endpoint=options.endpoint or "",
+        original=original if options.model else None,
+        progress=progress,
+    )
 
 
 def _log(path: Path | None) -> str:
@@ -201,6 +269,8 @@ def _print(answers: tuple[Answer, ...], repaired: Repaired | None) -> None:
         console.echo(console.style(QUESTIONS[answer.question], bold=True))
         if not answer.causes:
             console.echo("  nothing found")
+        for line in answer.measured:
+            console.echo(f"  measured: {line}")
         for cause in answer.causes:
             if cause in shown:
                 console.echo(f"  {cause.model or cause.where}: [{cause.code}], see above")

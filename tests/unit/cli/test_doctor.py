@@ -100,12 +100,56 @@ def test_a_log_is_explained(healthy: Path, tmp_path: Path, capsys: pytest.Captur
     assert "log line 1: Failed to increase the shared memory pool size" in output
 
 
+ROWS = "[request id: <id_unknown>] inference request batch-size must be <= 8 for 'minilm'\n"
+
+
+def test_a_log_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a repository or a server: the message's cause and cure, and nothing else."""
+    monkeypatch.chdir(tmp_path)
+    Path("error.txt").write_text(ROWS)
+    assert run("--log", "error.txt") == 1
+    title, cause, text, fix, *_ = capsys.readouterr().out.splitlines()
+    assert title == QUESTIONS["requests"]
+    assert cause == (
+        "  log line 1: the request has more rows than the model's max_batch_size, 8 [request-rows]"
+    )
+    assert text == "    inference request batch-size must be <= 8 for 'minilm'"
+    assert fix.startswith("    fix: send at most 8 rows a request")
+
+
+def test_a_log_without_a_known_message(
+    tmp_path: Path,
+    healthy: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("forum.log").write_text("it does not work\n")
+    assert run("--log", "forum.log") == 0
+    assert capsys.readouterr().out == "no known message in forum.log\n"
+    assert run(healthy, "--log", "forum.log") == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "no known message in forum.log"
+
+
+def test_a_named_question_without_anything_still_needs_a_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TrbError) as raised:
+        run("--question", "batching")
+    assert raised.value.code is Code.REPOSITORY_UNREADABLE
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--question", "speed"], "'speed' is not one of batching,"),
         (["http://localhost:1", "-o", "copy"], "-o writes a copy of a repository"),
         ([".", "--bench"], "--bench sends requests to a server"),
+        (["--expect", "v.jsonl"], "--expect compares with a server's answers: name its URL"),
+        (["http://localhost:1", "--model", "."], "--model and --endpoint belong to --expect"),
         (["a", "b"], "name one repository, one URL, or one of each"),
     ],
 )

@@ -14,10 +14,22 @@ QUESTION = "answers"
 CHECKED = frozenset({"tensor-duplicate", "ragged-alone", "manifest-changed", "manifest-content"})
 """Findings of ``trb check`` that answer this question."""
 HALVES = ("FP16", "BF16", "INT8")
+MOVED = 1e-3
+"""Difference of a row, relative to the largest number, that rounding does not explain."""
 
 
 def causes(facts: Facts) -> Iterator[Cause]:
-    """Causes in the models that have no error."""
+    """Causes in the models that have no error, and vectors that differ from those expected."""
+    if facts.expected and not facts.expected.same:
+        yield Cause(
+            questions=(QUESTION,),
+            code="answers-expected",
+            model=facts.expected.endpoint,
+            where=facts.expected.endpoint,
+            message=facts.expected.message,
+            evidence=facts.expected.evidence,
+            remedy=facts.expected.remedy,
+        )
     explained: set[str] = set()
     for model in facts.models:
         if model.name in facts.broken or model.ensemble:
@@ -25,23 +37,37 @@ def causes(facts: Facts) -> Iterator[Cause]:
         for cause in (*_mixing(model), *_precision(model)):
             explained.add(model.name)
             yield cause
-    for name, output, worst in facts.beside:
-        if name not in explained:
+    for name, output, worst, _ in facts.beside:
+        if worst > MOVED and name not in explained:
             seen = facts.model(name)
             yield Cause(
                 questions=(QUESTION,),
                 code="answers-neighbour",
                 model=name,
                 where=seen.at() if seen else name,
-                message=f"the same row has another {output} beside a second row than alone",
+                message=f"the same row has another {output} beside other rows than alone",
                 evidence=(f"difference {worst:.3g} of the largest number",),
                 remedy="let padding and neighbours be masked in the graph, or set max_batch_size: 1",
             )
 
 
+def measured(facts: Facts) -> Iterator[str]:
+    """Differences that were measured on a server, with what is allowed."""
+    if facts.expected and facts.expected.same:
+        yield f"{facts.expected.endpoint}: {facts.expected.summary}"
+    for name, output, worst, rows in facts.beside:
+        yield (
+            f"{name}: {rows} rows, each alone and in a batch with the others: largest difference of {output} "
+            f"{worst:.2g} of its largest number (allowed {MOVED:g})"
+        )
+
+
 def unknown(facts: Facts) -> Iterator[str]:
     """Facts that are missing for this question."""
-    yield "whether preprocessing equals the original's: 'trb smoke' compares with recorded answers"
+    if not facts.beside:
+        yield "whether a row answers beside others as alone: name the server's URL, and measure with --bench"
+    if not facts.expected:
+        yield "whether preprocessing equals the original's: 'trb smoke' compares with recorded answers"
 
 
 def _mixing(model: ModelFacts) -> Iterator[Cause]:

@@ -14,6 +14,7 @@ QUESTIONS = {
     "gpu": "Why is the GPU idle?",
     "answers": "Why do answers differ?",
     "ready": "Why is it not ready?",
+    "requests": "Why is a request refused?",
 }
 
 
@@ -63,6 +64,8 @@ class Answer:
     question: str
     causes: tuple[Cause, ...] = ()
     unknown: tuple[str, ...] = ()
+    measured: tuple[str, ...] = ()
+    """Figures that were measured, also if none is a cause."""
 
     def to_json(self) -> dict[str, Any]:
         """For ``--json``."""
@@ -70,4 +73,5 @@ class Answer:
             "question": self.question,
             "causes": [cause.to_json() for cause in self.causes],
             "unknown": list(self.unknown),
+            "measured": list(self.measured),
         }

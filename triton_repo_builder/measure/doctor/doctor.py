@@ -10,12 +10,20 @@ from pathlib import Path
 from triton_repo_builder import repository
 from triton_repo_builder.base import new_folder
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.measure.doctor import answers, batching, first_request, gpu, ready, shared_memory
+from triton_repo_builder.measure.doctor import (
+    answers,
+    batching,
+    first_request,
+    gpu,
+    ready,
+    requests,
+    shared_memory,
+)
 from triton_repo_builder.measure.doctor.cause import QUESTIONS, Answer, Cause
 from triton_repo_builder.measure.doctor.facts import Facts
 from triton_repo_builder.repository import MANIFEST
 
-MODULES = (batching, first_request, shared_memory, gpu, answers, ready)
+MODULES = (batching, first_request, shared_memory, gpu, answers, ready, requests)
 ROUNDS = 6
 """A repair may reveal what an error hid; each round diagnoses the copy again."""
 
@@ -39,6 +47,7 @@ def diagnose(facts: Facts, questions: Collection[str] = tuple(QUESTIONS)) -> tup
             question=module.QUESTION,
             causes=tuple(cause for cause in causes if module.QUESTION in cause.questions),
             unknown=tuple(module.unknown(facts)),
+            measured=tuple(answers.measured(facts)) if module is answers else (),
         )
         for module in MODULES
         if module.QUESTION in questions

@@ -12,6 +12,7 @@ from triton_repo_builder.base.releases import Release
 from triton_repo_builder.check.context import ModelContext, RepositoryContext
 from triton_repo_builder.check.finding import Finding
 from triton_repo_builder.check.image import Image
+from triton_repo_builder.measure.doctor.expected import Comparison
 from triton_repo_builder.repository import Repository
 from triton_repo_builder.repository.config import ModelConfig
 from triton_repo_builder.run.client.statistics import Counters
@@ -111,8 +112,10 @@ class Facts:
     """Bytes of the server's /dev/shm and those free, if it runs on this machine."""
     slow_starts: tuple[tuple[str, float, float], ...] = ()
     """Endpoint, milliseconds of its first request, and of a later one."""
-    beside: tuple[tuple[str, str, float], ...] = ()
-    """Endpoint, output and difference of a row alone and beside another one."""
+    beside: tuple[tuple[str, str, float, int], ...] = ()
+    """Endpoint, output, difference of rows alone and in a batch, and the number of these rows."""
+    expected: Comparison | None = None
+    """Vectors that the user expects, beside an endpoint's."""
 
     @cached_property
     def context(self) -> RepositoryContext | None:

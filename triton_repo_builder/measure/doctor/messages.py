@@ -10,6 +10,8 @@ from triton_repo_builder.check.codes import CODES
 from triton_repo_builder.run.serve.log_lines import as_text
 
 SHM_START, SHM_GROWTH, STUB = "shared-memory-start", "shared-memory-growth", "process-gone"
+ROWS, SHAPE, TYPE, INPUT = "request-rows", "request-shape", "request-type", "request-input"
+UNKNOWN_MODEL, QUEUE_FULL = "request-model", "request-queue-full"
 OWN = {
     SHM_START: "give the container more: docker run --shm-size=1g, in Kubernetes an emptyDir of medium "
     "Memory at /dev/shm; or run fewer Python instances",
@@ -17,7 +19,28 @@ OWN = {
     "model",
     STUB: "load the model again (trb load) or restart the server; look for a crash of native code or for "
     "memory that ran out before it",
+    ROWS: "send at most {number} rows a request: 'trb client NAME --output client.py' writes a client that "
+    "splits longer lists, and 'trb gateway' splits them, too; or build with a larger --max-batch-size",
+    SHAPE: "send the shape that the server states (GET /v2/models/NAME): with a max_batch_size above 0 the "
+    "rows come first, so a text is [1, 1] and eight are [8, 1]; 'trb client NAME' prints a request that fits",
+    TYPE: "send the data type that the server states (GET /v2/models/NAME); 'trb client NAME' prints a "
+    "request that fits",
+    INPUT: "send the inputs that the server states (GET /v2/models/NAME), no others and none left out; "
+    "'trb client NAME' prints a request that fits",
+    UNKNOWN_MODEL: "name a model that the server has loaded: POST /v2/repository/index lists them, with the "
+    "reason if one failed to load",
+    QUEUE_FULL: "send fewer requests at once or retry later; a longer queue (--max-queue-size) or more "
+    "instances take more",
 }
+REFUSED = {
+    ROWS: "the request has more rows than the model's max_batch_size, {number}",
+    SHAPE: "the request's input has another shape than the model takes",
+    TYPE: "the request's input has another data type than the model takes",
+    INPUT: "the request's inputs are not the model's",
+    UNKNOWN_MODEL: "the server has no such model, or not that version of it",
+    QUEUE_FULL: "more requests wait than the model's queue may hold",
+}
+"""Codes of messages that a client gets for a request, and their causes in words."""
 EXPLAINED: tuple[tuple[str, str], ...] = (
     (r"Unable to initialize shared memory key '[^']*' to requested size \((\d+) bytes\)", SHM_START),
     (r"Failed to increase the shared memory pool size for key '[^']*' to (\d+) bytes", SHM_GROWTH),
@@ -51,6 +74,16 @@ EXPLAINED: tuple[tuple[str, str], ...] = (
     (r"SyntaxError: .*model.py", "python-syntax"),
     (r"has no attribute 'TritonPythonModel'", "python-class-missing"),
     (r"Python model file not found", "model-file-missing"),
+    (r"inference request batch-size must be <= (\d+) for '([^']+)'", ROWS),
+    (r"unexpected shape for input '[^']*' for model '([^']+)'", SHAPE),
+    (r"inference input '?[^']*'? ?data-type is '[^']*', but model '([^']+)' expects", TYPE),
+    (
+        r"expected (?:at least |between )?\d+ (?:and \d+ )?inputs but got \d+ inputs for model '([^']+)'",
+        INPUT,
+    ),
+    (r"unexpected inference input '[^']*' for model '([^']+)'", INPUT),
+    (r"Request for unknown model: '([^']+)'", UNKNOWN_MODEL),
+    (r"Exceeds maximum queue size", QUEUE_FULL),
 )
 _MODEL = re.compile(
     r"(?:model|ensemble|directory|load|depends on) '([^']+)'|model (\S+)_\d+(?:_\d+)? |for model ([^\s:]+)"
@@ -64,14 +97,21 @@ class Explained:
     code: str
     model: str
     text: str
-    bytes: int = 0
-    """Shared memory that the message names, in bytes."""
+    number: int = 0
+    """Number that the message names: bytes of shared memory, rows of a batch."""
     line: int = 0
 
     @property
     def remedy(self) -> str:
         """Steps that mend it."""
-        return OWN.get(self.code) or CODES[self.code].remedy
+        if self.code in OWN:
+            return OWN[self.code].format(number=self.number)
+        return CODES[self.code].remedy
+
+    @property
+    def cause(self) -> str:
+        """Cause of a refused request in words; of other messages, their own text."""
+        return REFUSED[self.code].format(number=self.number) if self.code in REFUSED else self.text
 
 
 def explained(text: str) -> Iterator[Explained]:
@@ -85,7 +125,7 @@ def explained(text: str) -> Iterator[Explained]:
                     seen.add((code, model))
                     stated = next((int(each) for each in match.groups() if each and each.isdigit()), 0)
                     shown = line[match.start() :].strip().strip('";')
-                    yield Explained(code=code, model=model, text=shown[:300], bytes=stated, line=number)
+                    yield Explained(code=code, model=model, text=shown[:300], number=stated, line=number)
                 break
 
 

@@ -25,8 +25,8 @@ CLIENTS = 8
 SECONDS = 1.0
 LATER = 3
 """Requests after the first, of which the quickest counts."""
-MOVED = 1e-3
-"""Difference of a row, relative to the largest number, that rounding does not explain."""
+TOGETHER = 8
+"""Rows that are compared alone and in a batch."""
 Progress = Callable[[str], None]
 
 
@@ -45,24 +45,23 @@ class _Trial:
         self.http.infer(self.name, body)
         return (time.monotonic() - started) * 1000
 
-    def beside(self) -> Iterator[tuple[str, str, float]]:
-        """Outputs of a row that another row beside it changes."""
+    def beside(self) -> Iterator[tuple[str, str, float, int]]:
+        """Largest difference of each output of numbers between rows alone and in a batch."""
         if self.rows < 2:
             return
         import numpy as np
 
-        first, second = self._inputs(0, 1), self._inputs(1, 1)
-        joined = {name: np.concatenate([first[name], second[name]]) for name in first}
-        alone = self.http.infer(self.name, encode_binary(first))
+        rows = [self._inputs(number, 1) for number in range(min(self.rows, TOGETHER))]
+        joined = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+        alone = [self.http.infer(self.name, encode_binary(row)) for row in rows]
         joint = self.http.infer(self.name, encode_binary(joined))
-        for output, array in alone.items():
-            other = joint[output]
-            if array.dtype.kind != "f" or not len(array) or other.shape[1:] != array.shape[1:]:
-                continue
-            scale = float(np.abs(array).max(initial=0.0)) or 1.0
-            worst = float(np.abs(array[:1] - other[:1]).max(initial=0.0)) / scale
-            if worst > MOVED:
-                yield self.name, output, worst
+        for output, together in joint.items():
+            arrays = [answer[output] for answer in alone]
+            if together.dtype.kind != "f" or any(array.shape != together[:1].shape for array in arrays):
+                continue  # outputs per token: a batch makes them as long as its longest row
+            difference = float(np.abs(np.concatenate(arrays) - together).max(initial=0.0))
+            scale = float(np.abs(together).max(initial=0.0)) or 1.0
+            yield self.name, output, difference / scale, len(rows)
 
     def _inputs(self, number: int, rows: int) -> dict[str, Array]:
         from triton_repo_builder.run.client import sample_inputs
@@ -90,7 +89,7 @@ def asked(facts: Facts, urls: Urls, *, measured: bool, progress: Progress = lamb
         )
     http = HttpClient(urls.http)
     slow: list[tuple[str, float, float]] = []
-    beside: list[tuple[str, str, float]] = []
+    beside: list[tuple[str, str, float, int]] = []
     if measured:
         for name in taken.endpoints:
             progress(f"{name}: first requests")

@@ -12,7 +12,7 @@ from triton_repo_builder.check.finding import Finding
 from triton_repo_builder.measure.doctor import answers, batching, first_request, gpu, messages, repairs
 from triton_repo_builder.measure.doctor.cause import Cause, Repair
 from triton_repo_builder.measure.doctor.facts import Facts
-from triton_repo_builder.measure.doctor.messages import SHM_GROWTH, SHM_START, STUB, Explained
+from triton_repo_builder.measure.doctor.messages import REFUSED, SHM_GROWTH, SHM_START, STUB, Explained
 
 QUESTION = "ready"
 TENSORS = frozenset(
@@ -46,7 +46,7 @@ def causes(facts: Facts) -> Iterator[Cause]:
         repeated = any(
             model in ("", each.model) or not each.model for code, model in explained if code == each.code
         )
-        if not repeated and each.code not in (SHM_START, SHM_GROWTH):
+        if not repeated and each.code not in (SHM_START, SHM_GROWTH, *REFUSED):
             explained.append((each.code, each.model))
             yield Cause(
                 questions=_named(each.code) or (QUESTION,),
@@ -88,7 +88,7 @@ def _messages(facts: Facts) -> Iterator[tuple[str, Explained]]:
                 yield (
                     f"{_url(facts)}: {entry.name}",
                     Explained(
-                        code=each.code, model=each.model or entry.name, text=each.text, bytes=each.bytes
+                        code=each.code, model=each.model or entry.name, text=each.text, number=each.number
                     ),
                 )
 

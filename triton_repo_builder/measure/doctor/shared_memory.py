@@ -48,7 +48,7 @@ class Need:
 def causes(facts: Facts) -> Iterator[Cause]:
     """Messages of the log, the server's own /dev/shm, and the arithmetic if this is asked."""
     said = [each for each in _reasons(facts) if each.code in (SHM_START, SHM_GROWTH)]
-    start = max((each.bytes for each in said if each.code == SHM_START), default=0)
+    start = max((each.number for each in said if each.code == SHM_START), default=0)
     # A region that the log names is what one process starts with.
     region = start or REGION
     needs = [need for model in facts.models if (need := _need(facts, model, region))]

@@ -27,6 +27,16 @@ LINES = {
     "unexpected inference output 'Z', allowed outputs are: Y": ("onnx-name", ""),
     "Unsupported model IR version: 11, max supported IR version: 10": ("onnx-ir", ""),
     "ModuleNotFoundError: No module named 'torch'": ("python-import", ""),
+    "[request id: <id_unknown>] inference request batch-size must be <= 8 for 'm'": ("request-rows", "m"),
+    "[request id: 7] unexpected shape for input 'TEXT' for model 'm'. Expected [-1,1], got [2]": (
+        "request-shape",
+        "m",
+    ),
+    "inference input 'X' data-type is 'INT64', but model 'm' expects 'INT32'": ("request-type", "m"),
+    "expected 2 inputs but got 1 inputs for model 'm'": ("request-input", "m"),
+    "unexpected inference input 'Z' for model 'm'": ("request-input", "m"),
+    "Request for unknown model: 'm' is not found": ("request-model", "m"),
+    "Exceeds maximum queue size": ("request-queue-full", ""),
     "failed to read text proto from /m/config.pbtxt": ("config-syntax", ""),
 }
 
@@ -59,9 +69,15 @@ def test_a_message_that_repeats_is_one() -> None:
 
 def test_bytes_are_those_of_the_message() -> None:
     (each,) = explained("Unable to initialize shared memory key 'k' to requested size (67108864 bytes)")
-    assert each.bytes == 64 << 20
+    assert each.number == 64 << 20
+
+
+def test_the_limit_of_rows_is_in_cause_and_remedy() -> None:
+    (each,) = explained("inference request batch-size must be <= 8 for 'minilm'")
+    assert each.cause == "the request has more rows than the model's max_batch_size, 8"
+    assert each.remedy.startswith("send at most 8 rows a request")
 
 
 def test_each_code_has_a_remedy() -> None:
     assert {code for _, code in EXPLAINED} <= {*CODES, *OWN}
-    assert {messages.SHM_START, messages.SHM_GROWTH, messages.STUB} == set(OWN)
+    assert {messages.SHM_START, messages.SHM_GROWTH, messages.STUB, *messages.REFUSED} == set(OWN)

@@ -232,8 +232,19 @@ def test_half_precision_is_a_cause(mode: str, cause: bool) -> None:
 
 
 def test_a_neighbour_that_changes_a_row_is_a_cause() -> None:
-    cause = causes(facts(beside=(("m", "Y", 0.25),)), "answers")["answers-neighbour"]
+    cause = causes(facts(beside=(("m", "Y", 0.25, 8),)), "answers")["answers-neighbour"]
     assert cause.evidence == ("difference 0.25 of the largest number",)
+
+
+def test_what_was_measured_is_said_without_a_cause() -> None:
+    given = facts(beside=(("m", "Y", 1.6e-7, 8),))
+    assert causes(given, "answers") == {}
+    (answer,) = doctor.diagnose(given, ("answers",))
+    (line,) = answer.measured
+    assert line == (
+        "m: 8 rows, each alone and in a batch with the others: largest difference of Y 1.6e-07 of its "
+        "largest number (allowed 0.001)"
+    )
 
 
 # --- ready
