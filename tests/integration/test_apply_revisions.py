@@ -13,6 +13,7 @@ import two_versions
 from tests.integration.test_apply import address, apply, contents, serve
 from tests.integration.test_promote import served
 from tests.support import cli, s3_server
+from triton_repo_builder.base.errors import Code
 
 pytestmark = pytest.mark.server
 
@@ -98,3 +99,42 @@ def test_a_commit_and_a_push_are_revisions(
             assert again.returncode == 0, again.stdout
             verified = cli.call("verify", revision, "--url", server.urls.http, cwd=work)
             assert verified.returncode == 0, verified.stdout
+
+
+def test_a_branch_is_followed_in_a_clone_without_files(
+    revisions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docs/gitops.md, "As a controller": a turn of its loop per commit, and its CronJob's clone."""
+    for name in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{name}_NAME", "A User")
+        monkeypatch.setenv(f"GIT_{name}_EMAIL", "user@example.org")
+
+    def git(folder: Path, *words: str) -> None:
+        subprocess.run(["git", "-C", str(folder), *words], check=True)
+
+    work, clone, fresh = (tmp_path / name for name in ("work", "clone", "fresh"))
+    work.mkdir()
+    git(work, "init", "-q", "-b", "main")
+    repo = Path(shutil.copytree(revisions / "one", work / "model_repository"))
+    assert cli.call("commit", repo, "-m", "one", "--weights", "git").returncode == 0
+    git(tmp_path, "clone", "--quiet", "--no-checkout", str(work), str(clone))
+    shutil.rmtree(repo)
+    shutil.copytree(revisions / "two", repo)
+    committed = cli.call("commit", repo, "-m", "two", "--weights", "git")
+    assert committed.returncode == 0, committed.stderr
+    root = Path(shutil.copytree(revisions / "one", tmp_path / "served"))
+    with serve(root) as server:
+        git(clone, "fetch", "--quiet", "origin")
+        done = cli.call("apply", "origin/main", *address(server), "--no-preflight", cwd=clone)
+        assert done.returncode == 0, done.stderr
+        assert contents(root) == contents(revisions / "two")
+        git(tmp_path, "clone", "--quiet", "--no-checkout", "--depth", "1", f"file://{work}", str(fresh))
+        done = cli.call("apply", "HEAD", *address(server), "--to", root, cwd=fresh)
+        assert (done.returncode, "already" in done.stdout) == (0, True), done.stderr
+        edited = next(repo.glob("tokenizer_*/1/model.py"))
+        edited.write_text(f"{edited.read_text()}# edited\n")
+        git(work, "commit", "-q", "-a", "-m", "by hand")
+        git(clone, "fetch", "--quiet", "origin")
+        done = cli.call("apply", "origin/main", *address(server), cwd=clone)
+        assert cli.kind(done.stderr) is Code.DIGEST_MISMATCH and done.returncode == 10
+        assert contents(root) == contents(revisions / "two")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import shutil
+import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -136,6 +138,37 @@ def test_operators_take_their_objects(exports: Mapping[str, Path]) -> None:
 def test_the_base_applies_to_a_bare_cluster(exported: Path) -> None:
     for each in built(exported / "kubernetes" / "base"):
         assert not each["apiVersion"].startswith(kubernetes.CUSTOM), each["kind"]
+
+
+def test_the_overlay_of_the_docs_lets_in_one_namespace_and_gives_a_role(oci: Path) -> None:
+    """``docs/deploy-kubernetes.md``, as it stands there but for the path of the base."""
+    page = (kubernetes.ROOT / "docs" / "deploy-kubernetes.md").read_text()
+    block = page.partition("    # overlays/search/kustomization.yaml\n")[2].partition("\n\n")[0]
+    folder = oci / "overlays" / "search"
+    folder.mkdir()
+    text = textwrap.dedent(block).replace("../../deploy/kubernetes/base", "../../base")
+    (folder / "kustomization.yaml").write_text(text)
+    made = built(folder)
+    shutil.rmtree(folder)
+    for version in ("1.29", "1.37"):
+        assert faults(made, version) == []
+    objects = by_name(made)
+    for name in ("sentiment", "sentiment-gateway"):
+        peers = objects["NetworkPolicy", name]["spec"]["ingress"][0]["from"]
+        assert [each["namespaceSelector"] for each in peers if "namespaceSelector" in each] == [
+            {"matchLabels": {"kubernetes.io/metadata.name": "search"}}
+        ]
+    annotations = objects["ServiceAccount", "sentiment"]["metadata"]["annotations"]
+    assert annotations["eks.amazonaws.com/role-arn"].endswith(":role/sentiment")
+
+
+def test_budgets_of_a_chart_follow_the_replicas_of_its_gateway(exports: Mapping[str, Path]) -> None:
+    chart = exports["oci"] / "helm"
+    for replicas, budgets in (("1", ["sentiment"]), ("2", ["sentiment", "sentiment-gateway"])):
+        objects = templated(chart, "--set", f"gateway.replicas={replicas}")
+        names = [each["metadata"]["name"] for each in objects if each["kind"] == "PodDisruptionBudget"]
+        assert sorted(names) == budgets
+        assert faults(objects, "1.37") == []
 
 
 def test_names_are_found(oci: Path) -> None:

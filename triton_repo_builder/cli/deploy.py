@@ -78,7 +78,7 @@ def init(repo: Path, options: InitOptions) -> None:
     from triton_repo_builder.ship.targets import starter
 
     console.recovered(repo, write=False, whole=True)
-    written = starter.write(
+    written, notes = starter.write(
         repo,
         options.output,
         name=options.name,
@@ -89,3 +89,5 @@ def init(repo: Path, options: InitOptions) -> None:
     )
     for path, about in written:
         console.echo(f"wrote    {path}{about}")
+    for line in notes:
+        console.note(line)

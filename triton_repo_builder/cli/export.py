@@ -223,6 +223,8 @@ def _target(name: str, about: str) -> click.Command:
         rendered = exported.keeping(export.render(name, deployment), output)
         if not options.check:
             export.preflight(name, deployment)
+        for line in export.notes(name, deployment):
+            console.note(line)
         return _written(rendered, replace(options, output=output))
 
     return run

@@ -16,7 +16,10 @@ from triton_repo_builder.cli import console, declared
 from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, FILLED, Place
 
 if TYPE_CHECKING:
-    from triton_repo_builder.ship.stores import Location, Pruned, Pushed, Stored
+    from triton_repo_builder.ship.stores import LocalRevision, Location, Pruned, Pushed, Stored
+
+LARGEST = 10
+"""Files that a dry run lists one by one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +63,9 @@ def command(url: str, repo: Path | None, options: PushOptions) -> int:
 
     URL is s3://BUCKET/PREFIX, s3://HOST:PORT/BUCKET/PREFIX, gs://…, az://… or oci://REGISTRY/NAME:TAG. Each
     revision is stored under the digest of its content and never overwritten; a pointer (current.json, or the
-    tag) moves last. Files already there are verified and not sent again. Credentials come from where the
-    libraries look: environment, profiles, docker login. See docs/push.md.
+    tag) moves last. Files already there are verified and not sent again; --dry-run compares with them, too,
+    so it needs the store and its credentials. These come from where the libraries look: environment,
+    profiles, docker login. See docs/push.md.
 
     \b
     Examples:
@@ -92,7 +96,14 @@ def command(url: str, repo: Path | None, options: PushOptions) -> int:
     console.recovered(repo, whole=True)
     with console.progress("bytes") as progress:
         pushed = stores.push(
-            repo, location, progress, force=options.force, dry_run=dry_run, signer=signer, tell=console.line
+            repo,
+            location,
+            progress,
+            force=options.force,
+            dry_run=dry_run,
+            signer=signer,
+            tell=console.line,
+            listed=_print_files if dry_run and not as_json else lambda local: None,
         )
     if as_json:
         console.echo(json.dumps(asdict(pushed), ensure_ascii=False))
@@ -112,6 +123,19 @@ def _check_combination(repo: Path | None, options: PushOptions) -> None:
     wrong = [name for name, is_set in pushing.items() if is_set]
     if wrong and (options.list or options.prune):
         raise click.UsageError(f"{'--list' if options.list else '--prune'} does not go with {wrong[0]}.")
+
+
+def _print_files(local: LocalRevision) -> None:
+    """The files of a dry run: also shown if the store then cannot be reached."""
+    entries = sorted(local.index.entries, key=lambda entry: (-entry.bytes, entry.path))
+    width = len(f"{local.index.bytes:,}")
+    for entry in entries[:LARGEST]:
+        console.echo(f"{entry.bytes:>{width},}  {entry.path}")
+    if rest := entries[LARGEST:]:
+        console.echo(
+            f"{sum(entry.bytes for entry in rest):>{width},}  in {counted(len(rest), 'smaller file')}"
+        )
+    console.echo(f"{local.index.bytes:>{width},}  in all, as revision sha256:{local.index.digest}")
 
 
 def _print(pushed: Pushed) -> None:

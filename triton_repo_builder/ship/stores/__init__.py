@@ -25,6 +25,7 @@ from triton_repo_builder.ship.stores.store import Location, Progress, Pulled, Pu
 
 __all__ = [
     "STORES",
+    "LocalRevision",
     "Location",
     "Pruned",
     "Pulled",
@@ -87,10 +88,12 @@ def push(
     dry_run: bool = False,
     signer: Signer | None = None,
     tell: Callable[[str], None] = lambda text: None,
+    listed: Callable[[LocalRevision], None] = lambda local: None,
 ) -> Pushed:
-    """Send a repository. Raises FAILED_CHECKS if the server would refuse it, unless ``force``.
+    """Send a repository. ``listed`` gets its files before the store is asked for anything.
 
-    REPOSITORY_BUSY: another process has changed it before all was sent; the location is as before.
+    Raises FAILED_CHECKS if the server would refuse it, unless ``force``. REPOSITORY_BUSY: another process has
+    changed it before all was sent; the location is as before.
     """
     retention.refuse_pinned(location, "the pushed files determine it")
     if signer is not None:
@@ -107,6 +110,7 @@ def push(
             )
         accepted = check.refuse_errors(repo, "nothing was sent", "push it as it is", force=force)
         local = collect(root)
+    listed(local)
     try:
         # Without the lock, which would keep builds and promotes waiting for a slow network.
         pushed = store(location).push(local, progress, dry_run=dry_run, signer=signer)

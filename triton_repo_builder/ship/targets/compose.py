@@ -195,7 +195,7 @@ def _gateway(deployment: Deployment) -> dict[str, Any] | None:
         return None
     source = spec.repository.source.kind
     where, mounts = containers.models(deployment), _repository(deployment, "")
-    if source in ("s3", "gs"):
+    if source in ("s3", "gs") or (source == "image" and spec.gateway.image != deployment.image):
         # Files that describe the models are enough, and this machine has them.
         where = server.MODELS
         mounts = [{"type": "bind", "source": escaped(_relative(deployment, deployment.repository.path))}]

@@ -35,6 +35,14 @@ def preflight(target: str, deployment: Deployment) -> None:
         module.preflight(deployment)
 
 
+def notes(target: str, deployment: Deployment) -> tuple[str, ...]:
+    """Remarks on a deployment whose files are valid, but perhaps not what is meant."""
+    module = _module(target)
+    # An image of the repository alone has no server.
+    general = () if target == "oci" else facts.notes(deployment)
+    return (*general, *(module.notes(deployment) if hasattr(module, "notes") else ()))
+
+
 def render(target: str, deployment: Deployment) -> Rendered:
     """The files; the same input gives the same bytes. Raises ``TrbError`` for what the target cannot do."""
     files: dict[str, str | Stream] = _module(target).render(deployment)

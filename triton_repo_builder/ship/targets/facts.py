@@ -163,6 +163,19 @@ def _release(file: Path, spec: Spec) -> releases.Release:
     return releases.default() if spec.server.image else releases.newest()
 
 
+def notes(deployment: Deployment) -> tuple[str, ...]:
+    """A remark if the repository was built for another release than the one in the image."""
+    manifest, release_name = deployment.repository.manifest, deployment.release.name
+    others = [each for each in (manifest.releases if manifest else ()) if each != release_name]
+    if not others:
+        return ()
+    return (
+        f"the repository was built for tritonserver {', '.join(others)}, and {deployment.image} counts as "
+        f"{release_name}: set server.image to an image of {others[-1]} (and server.release, if its tag does "
+        f"not begin with that), or build again with --triton-release {release_name}",
+    )
+
+
 def no_model(folder: Path) -> TrbError:
     """The error for a folder without a model."""
     return TrbError(

@@ -27,6 +27,7 @@ CHECKS = """\
 """Values that each are right, and do not work together; a template that renders nothing."""
 _IF: Mapping[str, str] = {
     "base/hpa.yaml": "and .Values.autoscaling.enabled (not .Values.autoscaling.keda)",
+    "base/gateway-pdb.yaml": "gt (int .Values.gateway.replicas) 1",
     "base/networkpolicy.yaml": ".Values.networkPolicy.enabled",
     "base/gateway-networkpolicy.yaml": ".Values.networkPolicy.enabled",
     "keda": "and .Values.autoscaling.enabled .Values.autoscaling.keda",

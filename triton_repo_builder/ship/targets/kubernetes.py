@@ -43,7 +43,7 @@ def base(each: Objects) -> dict[str, str]:
         "deployment.yaml": each.server(name),
         "service.yaml": each.service(name, selects=name),
         "service-headless.yaml": each.service(f"{name}-headless", selects=name, headless=True, scraped=True),
-        "pdb.yaml": each.disruption(),
+        "pdb.yaml": each.disruption(SERVER),
         "networkpolicy.yaml": each.network(name, SERVER),
     }
     if each.scaling:
@@ -52,6 +52,8 @@ def base(each: Objects) -> dict[str, str]:
         files["gateway-deployment.yaml"] = each.gateway()
         files["gateway-service.yaml"] = each.gateway_service()
         files["gateway-networkpolicy.yaml"] = each.network(name, GATEWAY)
+        if each.helm or each.deployment.spec.gateway.replicas > 1:
+            files["gateway-pdb.yaml"] = each.disruption(GATEWAY)
     return files
 
 

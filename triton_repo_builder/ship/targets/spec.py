@@ -168,7 +168,11 @@ class Gateway:
     """trb gateway: the API of OpenAI, Cohere, TEI and Hugging Face clients."""
 
     image: str = key(
-        Text(), "Image of 'trb image build --gateway'; without it there is no gateway.", "", default="none"
+        Text(),
+        "Image of 'trb image build --gateway' (Swarm: and --repository, if source is image); without it "
+        "there is no gateway.",
+        "",
+        default="none",
     )
     replicas: int = key(Number(1, 1000), "Replicas.", 1)
     cpus: float = key(Real(0.1, 1024), "Cores of a replica.", 1.0)

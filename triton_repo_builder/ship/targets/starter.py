@@ -41,8 +41,8 @@ UNITS = {"GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10}
 
 def write(
     repo: Path, file: Path, *, name: str, image: str, gateway: str, source: str, force: bool
-) -> list[tuple[Path, str]]:
-    """Write the file, and the key if there is none. Returns what was written, with a remark each.
+) -> tuple[list[tuple[Path, str]], tuple[str, ...]]:
+    """Write the file, and the key if there is none. Returns what was written, with a remark each, and notes.
 
     Raises ``TrbError``; then nothing was written.
     """
@@ -74,7 +74,9 @@ def write(
     content = text(spec)
     written = parse(content, file)
     # The file's folder need not be there yet, and a path through it leads nowhere.
-    facts.read(file, replace(written, repository=replace(written.repository, path=repo)), secrets=False)
+    deployment = facts.read(
+        file, replace(written, repository=replace(written.repository, path=repo)), secrets=False
+    )
     key = written.exposure.admin_key
     fresh = write_key(key)
     try:
@@ -83,7 +85,11 @@ def write(
         if fresh:
             key.unlink(missing_ok=True)
         raise
-    return [(file, ""), *([(key, "     the key of the administrative APIs: keep it out of git")] * fresh)]
+    written_files = [
+        (file, ""),
+        *([(key, "     the key of the administrative APIs: keep it out of git")] * fresh),
+    ]
+    return written_files, facts.notes(deployment)
 
 
 def _name(endpoint: str) -> str:

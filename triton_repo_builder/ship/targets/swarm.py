@@ -71,6 +71,20 @@ def render(deployment: Deployment) -> dict[str, str]:
     return {FILE: stack, **contents}
 
 
+def notes(deployment: Deployment) -> tuple[str, ...]:
+    """A remark on the gateway's image: a stack cannot copy the repository out of the server's image."""
+    spec = deployment.spec
+    if not spec.gateway.image or spec.repository.source.kind != "image":
+        return ()
+    if spec.gateway.image == deployment.image:
+        return ()
+    return (
+        f"the gateway reads the repository at {server.MODELS} in its own image, {spec.gateway.image}, and "
+        "ends at once if it is not there: make one image for both with 'trb image build --gateway "
+        "--repository FOLDER', and name it in server.image and gateway.image",
+    )
+
+
 def connection_age(deployment: Deployment) -> int:
     """Seconds after which a replica ends a gRPC connection."""
     return max(1, int(SLACK * server.times(deployment).drain))

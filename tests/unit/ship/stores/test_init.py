@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.cli import call, kind
+from tests.support.tuned_deployments import GOLDEN
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.cli.options import Repo
 from triton_repo_builder.repository.journal import record
 from triton_repo_builder.ship import stores
 from triton_repo_builder.ship.stores.location import Bucket, Image
+from triton_repo_builder.ship.stores.revision import collect
 
 DIGEST = "ab" * 32
 
@@ -133,3 +138,29 @@ def test_a_folder_is_no_url(tmp_path: Path) -> None:
             stores.parse(text)
         assert caught.value.code == Code.BAD_LOCATION
         assert "docs/deploy-oci.md" in caught.value.remedy
+
+
+def test_a_dry_run_lists_the_files_even_if_the_store_cannot_be_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Store:
+        def push(self, *arguments: Any, **named: Any) -> Any:
+            raise TrbError(Code.STORAGE_UNREACHABLE, "no network", where="s3://bucket", remedy="wait")
+
+    monkeypatch.setattr(stores, "store", lambda location: Store())
+    repository = tmp_path / "model_repository"
+    shutil.copytree(GOLDEN, repository)
+    (repository / "notes.bin").write_bytes(b"0" * 30_000_000)
+    # git ignores libraries that the golden repository names.
+    push = ("push", "s3://bucket/path", "--force")
+    done = call(*push, "--dry-run", cwd=tmp_path)
+    assert kind(done.stderr) is Code.STORAGE_UNREACHABLE
+    first, *_, rest, total = done.stdout.splitlines()
+    assert first == "30,000,000  notes.bin"
+    assert len(done.stdout.splitlines()) == 12 and "smaller files" in rest
+    local = collect(repository).index
+    assert total == f"{local.bytes:,}  in all, as revision sha256:{local.digest}"
+    assert not call(*push, cwd=tmp_path).stdout
+    assert (
+        json.loads(call(*push, "--dry-run", "--json", cwd=tmp_path).stdout)["code"] == "storage-unreachable"
+    )

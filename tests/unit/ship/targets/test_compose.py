@@ -233,6 +233,17 @@ def test_an_image_has_its_repository(tmp_path: Path) -> None:
     assert mounted(tmp_path, "image")[1:] == ([], "/models")
 
 
+def test_a_gateway_of_another_image_reads_the_repository_of_this_machine(tmp_path: Path) -> None:
+    text = f'{OWN}[repository]\nsource = "image"\n'
+    two = services(tmp_path / "two", text + GATEWAY)["bert-gateway"]
+    assert [(each["source"], each["target"]) for each in two["volumes"]] == [
+        ("../../model_repository", "/models")
+    ]
+    assert "--repo=/models" in two["command"]
+    one = services(tmp_path / "one", text + GATEWAY.replace("gate:1", "own:1"))["bert-gateway"]
+    assert "volumes" not in one
+
+
 def test_triton_reads_a_bucket_itself(tmp_path: Path) -> None:
     made, mounts, models = mounted(tmp_path, f"s3://host:9000/models/bert@sha256:{DIGEST}", GATEWAY)
     assert (mounts, models) == ([], f"s3://http://host:9000/models/bert/revisions/{DIGEST}")

@@ -96,6 +96,35 @@ def test_a_gpu_is_asked_for_only_if_there_is_one(tmp_path: Path) -> None:
     assert limits("gpus = 2")["nvidia.com/gpu"] == 2
 
 
+def test_every_container_has_requests_that_are_its_limits(tmp_path: Path) -> None:
+    """Otherwise a pod is not of the class Guaranteed, and a quota of limits.cpu refuses it."""
+    tables = server() + gateway() + "cpus = 1.5\nreplicas = 2\n"
+    files = rendered(deployments.read(tmp_path, source="image", tables=tables))
+    pods = [pod(files), pod(files, "base/gateway-deployment.yaml"), pod(files, "components/smoke/job.yaml")]
+    containers = [each for spec in pods for each in (*spec.get("initContainers", ()), *spec["containers"])]
+    assert [each["name"] for each in containers] == ["tritonserver", "fetch", "gateway", "fetch", "smoke"]
+    for each in containers:
+        assert each["resources"]["requests"] == each["resources"]["limits"]
+        assert each["resources"]["limits"].keys() == {"cpu", "memory"}
+    assert containers[2]["resources"]["limits"] == {"cpu": "1500m", "memory": "1Gi"}
+
+
+def test_several_gateways_have_a_disruption_budget_of_their_own(tmp_path: Path) -> None:
+    def budget(replicas: int) -> str:
+        tables = server() + gateway() + f"replicas = {replicas}\n"
+        files = rendered(deployments.read(tmp_path, source="image", tables=tables))
+        assert ("gateway-pdb.yaml" in files["base/kustomization.yaml"]) == (replicas > 1)
+        return files.get("base/gateway-pdb.yaml", "")
+
+    assert not budget(1)
+    made = yaml.safe_load(budget(2))
+    assert made["metadata"]["name"] == "sentiment-gateway"
+    assert made["spec"]["selector"]["matchLabels"] == {
+        "app.kubernetes.io/name": "sentiment",
+        "app.kubernetes.io/component": "gateway",
+    }
+
+
 def test_another_repository_makes_other_pods(tmp_path: Path) -> None:
     file = deployments.written(tmp_path, source="image", tables=server())
 

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from tests.support import tuned_deployments as deployments
 from tests.support.cli import call, kind
+from triton_repo_builder.base import releases
 from triton_repo_builder.base.errors import Code
 from triton_repo_builder.measure.objective import Objective
-from triton_repo_builder.ship.targets import export, spec, starter
+from triton_repo_builder.ship.targets import export, facts, spec, starter
 
 SHA = "a" * 64
 
@@ -39,6 +40,21 @@ def test_it_writes_a_file_that_exports_read_and_a_private_key(project: Path) -> 
     assert deployment.name == "sentiment"
     assert deployment.spec.repository.revision == f"sha256:{deployment.revision}"
     assert stat.S_IMODE((project / "admin_key").stat().st_mode) == 0o600
+
+
+def test_another_release_than_the_one_of_the_build_is_noted(project: Path) -> None:
+    """The golden repository is of 24.10; NVIDIA's image is the newest."""
+    newest = releases.newest().name
+    done = call("deploy", "init", cwd=project)
+    assert (
+        f"note: the repository was built for tritonserver 24.10, and {facts.OFFICIAL}:{newest}" in done.stderr
+    )
+    exported = call("export", "compose", cwd=project)
+    assert exported.returncode == 0 and "was built for tritonserver 24.10" in exported.stderr
+    assert "note" not in call("export", "oci", cwd=project).stderr
+    image = "registry.example/tritonserver:24.10-cpu"
+    done = call("deploy", "init", "--image", image, "--force", cwd=project)
+    assert done.returncode == 0 and not done.stderr
 
 
 def test_it_is_the_same_but_for_the_key(project: Path) -> None:

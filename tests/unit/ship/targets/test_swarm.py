@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support.cli import call
 from tests.support.stacks import KEY, deployment, folder
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.ship.targets import export, swarm
@@ -148,6 +149,18 @@ def test_a_replica_pulls_from_a_registry_itself(tmp_path: Path) -> None:
     assert "--model-repository=/tmp/repository" in services["bert"]["command"]
     assert "--repo=/tmp/repository" in services["bert-gateway"]["command"]
     assert {"type": "volume", "target": "/tmp"} in services["bert"]["volumes"]
+
+
+def test_a_gateway_of_another_image_has_no_repository_unless_that_image_has_it(tmp_path: Path) -> None:
+    """A stack has no init containers, and nothing is mounted at /models."""
+    (note,) = swarm.notes(deployment(tmp_path / "two", IMAGE + GATEWAY, target="swarm"))
+    assert "/models in its own image, gate:1" in note and "--gateway --repository" in note
+    one = IMAGE + GATEWAY.replace("gate:1", "own:1")
+    assert swarm.notes(deployment(tmp_path / "one", one, target="swarm")) == ()
+    assert swarm.notes(deployment(tmp_path / "none", IMAGE, target="swarm")) == ()
+    done = call("export", "swarm", "deploy.toml", cwd=tmp_path / "two")
+    assert done.returncode == 0 and f"note: {note}" in " ".join(done.stderr.split())
+    assert "note" not in call("export", "swarm", cwd=tmp_path / "one").stderr
 
 
 @pytest.mark.parametrize(

@@ -90,8 +90,8 @@ class Objects:
     def account(self) -> str:
         return self._text("serviceaccount.yaml")
 
-    def disruption(self) -> str:
-        return self._text("pdb.yaml")
+    def disruption(self, component: str) -> str:
+        return self._text("pdb.yaml", component=component)
 
     def network(self, name: str, component: str) -> str:
         """Who may call the server, or the gateway."""
