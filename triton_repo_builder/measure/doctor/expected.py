@@ -208,22 +208,24 @@ def _by_original(examples: _Examples, served: Vectors, original: Original) -> Ex
         if vectors.shape[1] < width:
             continue
         vectors = vectors[:, :width]
-        wanted = _difference(examples.vectors[places], vectors)
-        if wanted.same:
+        from_file = _difference(examples.vectors[places], vectors)
+        if from_file.same:
             fitting.append(variant)
         if _difference(served[places], vectors).same:
             serving.append(variant)
-        score = wanted.cosine - min(wanted.largest, 1.0) * 1e-3
+        score = from_file.cosine - min(from_file.largest, 1.0) * 1e-3
         if score > nearest[0]:
-            nearest = score, variant, wanted
-    own = min(serving, key=lambda each: len(each.changes(original.planned)), default=original.planned)
-    at_endpoint = f"the endpoint: {own}" if serving else "the endpoint's own vectors are none of the variants"
-    for variant in sorted(fitting, key=lambda each: len(each.changes(own))):
+            nearest = score, variant, from_file
+    current = min(serving, key=lambda each: len(each.changes(original.planned)), default=original.planned)
+    at_endpoint = (
+        f"the endpoint: {current}" if serving else "the endpoint's own vectors are none of the variants"
+    )
+    for variant in sorted(fitting, key=lambda each: len(each.changes(current))):
         vectors_of_all = original.of(variant, examples.texts)
         if vectors_of_all is None:
             continue
         difference = _difference(examples.vectors, vectors_of_all[:, : served.shape[1]])
-        changes = variant.changes(own)
+        changes = variant.changes(current)
         if difference.same and changes:
             words = ", ".join(words for words, _ in changes)
             options = " ".join(option for _, option in changes if option)
@@ -243,7 +245,7 @@ def _by_original(examples: _Examples, served: Vectors, original: Original) -> Ex
             )
     closest = f"nearest of {tried} variants: {nearest[1]}: {nearest[2]}"
     if nearest[2] is not None and nearest[2].cosine >= NEAR:
-        changes = nearest[1].changes(own) if nearest[1] else ()
+        changes = nearest[1].changes(current) if nearest[1] else ()
         words = ", ".join(words for words, _ in changes)
         return (
             f"the file's vectors are made otherwise ({words}), and rounded"
