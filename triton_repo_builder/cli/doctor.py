@@ -161,7 +161,7 @@ def command(places: tuple[str, ...], options: DoctorOptions) -> int:
     else:
         if log_alone:
             answers = tuple(replace(answer, unknown=()) for answer in answers if answer.causes)
-        _print(answers, repaired)
+        _print(answers, repaired, files=folder is not None)
         if options.log and not any(messages.explained(facts.log)):
             console.echo(f"no known message in {options.log}")
     return int(bool(causes))
@@ -174,8 +174,7 @@ def _places(places: tuple[str, ...], options: DoctorOptions) -> tuple[Path | Non
     if len(urls) > 1 or len(folders) > 1:
         raise click.UsageError("name one repository, one URL, or one of each.")
     if not places:
-        alone = options.log and not options.output and not DEFAULT_REPOSITORY.exists()
-        return None if alone else DEFAULT_REPOSITORY, None
+        return None if options.log and not options.output else DEFAULT_REPOSITORY, None
     return Path(folders[0]) if folders else None, urls[0] if urls else None
 
 
@@ -261,7 +260,7 @@ def _document(answers: tuple[Answer, ...], repaired: Repaired | None) -> dict[st
     return document
 
 
-def _print(answers: tuple[Answer, ...], repaired: Repaired | None) -> None:
+def _print(answers: tuple[Answer, ...], repaired: Repaired | None, *, files: bool) -> None:
     from triton_repo_builder.measure.doctor.cause import QUESTIONS
 
     shown: set[Cause] = set()
@@ -276,7 +275,7 @@ def _print(answers: tuple[Answer, ...], repaired: Repaired | None) -> None:
                 console.echo(f"  {cause.model or cause.where}: [{cause.code}], see above")
                 continue
             shown.add(cause)
-            _print_cause(cause)
+            _print_cause(cause, files=files)
         for line in answer.unknown:
             console.echo(console.style(f"  not known: {line}", dim=True))
     if repaired:
@@ -289,10 +288,10 @@ def _print(answers: tuple[Answer, ...], repaired: Repaired | None) -> None:
             console.echo(f"  left: {cause.where}: {cause.message} [{cause.code}]")
 
 
-def _print_cause(cause: Cause) -> None:
+def _print_cause(cause: Cause, *, files: bool) -> None:
     console.echo(f"  {cause.where}: {cause.message} [{cause.code}]")
     for line in cause.evidence[:MOST]:
         console.echo(f"    {line}")
     console.echo(console.style("    fix: ", fg="green"), cause.remedy)
-    if not cause.repairs:
+    if files and not cause.repairs:
         console.echo("    no repair of files is written for it")

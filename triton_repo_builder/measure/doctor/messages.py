@@ -43,6 +43,8 @@ REFUSED = {
 """Codes of messages that a client gets for a request, and their causes in words."""
 EXPLAINED: tuple[tuple[str, str], ...] = (
     (r"Unable to initialize shared memory key '[^']*' to requested size \((\d+) bytes\)", SHM_START),
+    (r"(?i)unable to create shared memory region", SHM_START),
+    (r"Failed to initialize Python stub.*No space left on device", SHM_START),
     (r"Failed to increase the shared memory pool size for key '[^']*' to (\d+) bytes", SHM_GROWTH),
     (r"Stub process '([^']+)' is not healthy|Stub process is (?:un|not )healthy", STUB),
     (r"model_warmup can not be specified for ensemble '([^']+)'", "ensemble-forbidden"),
@@ -76,6 +78,7 @@ EXPLAINED: tuple[tuple[str, str], ...] = (
     (r"Python model file not found", "model-file-missing"),
     (r"inference request batch-size must be <= (\d+) for '([^']+)'", ROWS),
     (r"unexpected shape for input '[^']*' for model '([^']+)'", SHAPE),
+    (r"unexpected datatype \w+ for inference input '[^']*', expecting \w+(?: for '([^']+)')?", TYPE),
     (r"inference input '?[^']*'? ?data-type is '[^']*', but model '([^']+)' expects", TYPE),
     (
         r"expected (?:at least |between )?\d+ (?:and \d+ )?inputs but got \d+ inputs for model '([^']+)'",
@@ -85,6 +88,7 @@ EXPLAINED: tuple[tuple[str, str], ...] = (
     (r"Request for unknown model: '([^']+)'", UNKNOWN_MODEL),
     (r"Exceeds maximum queue size", QUEUE_FULL),
 )
+_TYPE = re.compile(r"datatype (\w+) for (input|output) '([^']+)', model provides (\w+)")
 _MODEL = re.compile(
     r"(?:model|ensemble|directory|load|depends on) '([^']+)'|model (\S+)_\d+(?:_\d+)? |for model ([^\s:]+)"
 )
@@ -104,6 +108,9 @@ class Explained:
     @property
     def remedy(self) -> str:
         """Steps that mend it."""
+        if types := _TYPE.search(self.text):
+            kind, name, provides = types[2], types[3], types[4]
+            return f"write data_type: {provides} for {kind} '{name}' in {self.model}/config.pbtxt"
         if self.code in OWN:
             return OWN[self.code].format(number=self.number)
         return CODES[self.code].remedy

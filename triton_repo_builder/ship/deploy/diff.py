@@ -25,6 +25,8 @@ OPERATION = "operation"
 ORIGIN = "origin"
 EFFECTS = (BREAKING, ANSWERS, COMPATIBLE, OPERATION, ORIGIN)
 _DESCRIBED = ("labels", "padding")
+COMPARABLE = 0.999
+"""Cosine of two vectors of one text from which on they may stand in one index."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +78,8 @@ def _differences(old: Snapshot, new: Snapshot) -> Iterator[tuple[str, str, str]]
         before, after = old.facts.get(key), new.facts.get(key)
         if before != after:
             yield ANSWERS, key, f"{_word(before)} → {_word(after)}"
+    if "pooling" in old.facts and "pooling" in new.facts:
+        yield from _vectors(old.cases, new.cases)
     yield from _settings(old, new)
     yield from _origin(old, new)
 
@@ -141,9 +145,52 @@ def _sources(old: Snapshot, new: Snapshot) -> Iterator[tuple[str, str, str]]:
             yield ANSWERS, "truncation", f"texts are cut off after {limits[1]} tokens, before {limits[0]}"
 
 
+def _vectors(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Whether vectors that clients have stored may stay beside the new ones, by the recorded answers."""
+    try:
+        cosines = [each for name in _same(old, new) if (each := _cosine(old[name], new[name])) is not None]
+    except DAMAGED:
+        return  # trb smoke and trb check report what is wrong with the cases
+    if not cosines or min(cosines) > 1 - 1e-6:
+        return
+    mean, least = sum(cosines) / len(cosines), min(cosines)
+    stored = "stay comparable" if least >= COMPARABLE else "are of another kind: an index must be made anew"
+    texts = f"of {counted(len(cosines), 'recorded input')}"
+    yield (
+        ANSWERS,
+        "vectors",
+        f"old and new {texts} have cosine {mean:.4f}, at least {least:.4f}: stored ones {stored}",
+    )
+
+
+def _cosine(old: Mapping[str, Any], new: Mapping[str, Any]) -> float | None:
+    """The cosine of the vectors of two answers; 0 if one has more numbers; None without a vector in both."""
+    ones, others = ([_flat(t.get("data")) for t in case.get("outputs", ())] for case in (old, new))
+    vectors = [
+        next((v for v in each if len(v) > 1 and isinstance(v[0], int | float)), None)
+        for each in (ones, others)
+    ]
+    a, b = vectors
+    if a is None or b is None:
+        return None
+    if len(a) != len(b):
+        return 0.0
+    lengths = math.hypot(*a) * math.hypot(*b)
+    return (
+        sum(x * y for x, y in zip(a, b, strict=True)) / lengths
+        if lengths and math.isfinite(lengths)
+        else None
+    )
+
+
+def _same(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Names of the cases with the same inputs."""
+    return [name for name in old if name in new and old[name].get("inputs") == new[name].get("inputs")]
+
+
 def _moved(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """How far the recorded answers to the same inputs differ."""
-    same = [name for name in old if name in new and old[name].get("inputs") == new[name].get("inputs")]
+    same = _same(old, new)
     try:
         distances = [_distance(old[name].get("outputs", ()), new[name].get("outputs", ())) for name in same]
     except DAMAGED:

@@ -14,6 +14,15 @@ LINES = {
         "shared-memory-start",
         "m",
     ),
+    "E0101 00:00:00.1 1 a.cc:1] failed to load 'm' version 1: Failed to initialize Python stub: "
+    "unable to create shared memory region 'triton_python_backend_shm_region_1': No space left on device": (
+        "shared-memory-start",
+        "m",
+    ),
+    "unexpected datatype TYPE_INT64 for inference input 'X', expecting TYPE_INT32 for 'm'": (
+        "request-type",
+        "m",
+    ),
     "Failed to increase the shared memory pool size for key 'k' to 2097152 bytes.": (
         "shared-memory-growth",
         "",
@@ -81,3 +90,12 @@ def test_the_limit_of_rows_is_in_cause_and_remedy() -> None:
 def test_each_code_has_a_remedy() -> None:
     assert {code for _, code in EXPLAINED} <= {*CODES, *OWN}
     assert {messages.SHM_START, messages.SHM_GROWTH, messages.STUB, *messages.REFUSED} == set(OWN)
+
+
+def test_a_type_is_named_with_its_place() -> None:
+    line = (
+        "failed to load 'm' version 1: Invalid argument: unable to load model 'm', configuration "
+        "expects datatype TYPE_INT32 for input 'input_ids', model provides TYPE_INT64"
+    )
+    (each,) = explained(line)
+    assert each.remedy == "write data_type: TYPE_INT64 for input 'input_ids' in m/config.pbtxt"
