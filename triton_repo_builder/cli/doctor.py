@@ -161,7 +161,7 @@ def command(places: tuple[str, ...], options: DoctorOptions) -> int:
     else:
         if log_alone:
             answers = tuple(replace(answer, unknown=()) for answer in answers if answer.causes)
-        _print(answers, repaired, files=folder is not None)
+        _print(answers, repaired, files=not log_alone)
         if options.log and not any(messages.explained(facts.log)):
             console.echo(f"no known message in {options.log}")
     return int(bool(causes))

@@ -508,6 +508,7 @@ def test_a_newer_ir_version_is_lowered(tmp_path: Path, output: Path) -> None:
         "net/1/weights.onnx",
         "net/config.pbtxt",
     }
+    assert made.entry.served.ir_version == 10
     made = tiny.make(tmp_path / "net.onnx", output, triton_release="26.01")
     assert content(made, "net/1/model.onnx") == (tmp_path / "net.onnx").read_bytes()
 

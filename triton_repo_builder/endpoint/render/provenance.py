@@ -49,7 +49,8 @@ def entry(request: PlanRequest, kind: Kind, plan: EndpointPlan, repository: Repo
         triton_release_from=request.release_from,
         sources=tuple(SourceFile(file=file.path, sha256=file.sha256(), bytes=file.size()) for file in inputs),
         opset=source.signature.opset,
-        ir_version=source.signature.ir_version,
+        # What is written: a newer one is lowered to what the release reads.
+        ir_version=min(source.signature.ir_version, request.release.max_ir),
         tools=_tools(kind),
         options=options,
         options_digest=digest(options),

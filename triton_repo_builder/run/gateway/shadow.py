@@ -165,6 +165,11 @@ def _milliseconds(seconds: Iterable[float]) -> dict[str, float | None]:
     }
 
 
+PINNED = (
+    "each version of this ensemble runs the same versions of its steps: run the other one as a second server"
+)
+
+
 class Shadow:
     """The second server or version, and what is known of its answers. Without a target it does nothing."""
 
@@ -229,6 +234,9 @@ class Shadow:
 
     async def _compare(self, copy: Copy, tally: Tally) -> None:
         """Ask the shadow and count; whatever goes wrong is a failure of the shadow."""
+        if self.version and copy.served.pinned:
+            tally.fail(PINNED)
+            return
         served = replace(copy.served, version=self.version) if self.version else copy.served
         began = time.perf_counter()
         try:

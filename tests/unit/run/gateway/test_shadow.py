@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -82,6 +83,20 @@ def test_a_version_is_asked_and_compared() -> None:
         assert entry["primary_ms"]["p50"] == 2.0 and entry["shadow_ms"]["p50"] > 0
         assert metric("trb_shadow_copies_total", result="compared") == before + 1
         assert metric("trb_shadow_seconds_count", side="shadow") >= 1
+        await one.close()
+
+    run(work)
+
+
+def test_a_version_of_an_ensemble_with_fixed_steps_is_not_asked() -> None:
+    """It would answer as the other one does: the steps are the same."""
+
+    async def work() -> None:
+        server = Server({"embedding": np.array([[1.0, 0.0]], dtype=np.float32)})
+        one, offered = shadow(server), copy()
+        one.offer(replace(offered, served=replace(offered.served, pinned=True)))
+        entry = await settled(one, 1)
+        assert (entry["compared"], entry["failed"], server.asked) == (0, 1, [])
         await one.close()
 
     run(work)

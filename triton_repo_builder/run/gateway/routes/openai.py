@@ -153,7 +153,16 @@ async def classify(call: Call) -> Reply:
 
 async def models(call: Call) -> Reply:
     """``GET /v1/models``."""
-    return reply({"object": "list", "data": [_model(call, served) for served in call.gateway.catalogue]})
+    catalogue = call.gateway.catalogue
+    named = {
+        **catalogue.by_name,
+        **{
+            alias: catalogue.by_name[name]
+            for alias, name in catalogue.routing.aliases.items()
+            if name in catalogue.by_name
+        },
+    }
+    return reply({"object": "list", "data": [_model(call, served, name) for name, served in named.items()]})
 
 
 async def model(call: Call) -> Reply:
@@ -162,12 +171,12 @@ async def model(call: Call) -> Reply:
     name = catalogue.routing.aliases.get(call.parameter, call.parameter)
     if name not in catalogue.by_name:
         raise Refusal(404, f"the model '{name:.80}' does not exist", field="model", code="model_not_found")
-    return reply(_model(call, catalogue.by_name[name]))
+    return reply(_model(call, catalogue.by_name[name], call.parameter))
 
 
-def _model(call: Call, served: Served) -> dict[str, Any]:
+def _model(call: Call, served: Served, name: str) -> dict[str, Any]:
     return {
-        "id": served.name,
+        "id": name,
         "object": "model",
         "created": int(call.gateway.started),
         "owned_by": "trb",

@@ -312,7 +312,8 @@ def test_models(tokenizer: Path) -> None:
     gateway = FakeGateway(served("minilm", EMBEDDING, rules=rules(tokenizer, max_length=6)), routing=routing)
     listed = gateway.ask("GET", "/v1/models").json()
     assert listed["object"] == "list"
-    (model,) = listed["data"]
+    model, alias = listed["data"]
+    assert alias == {**model, "id": "ada"}
     assert {key: model[key] for key in ("id", "object", "owned_by", "task", "max_length")} == {
         "id": "minilm",
         "object": "model",
@@ -322,7 +323,7 @@ def test_models(tokenizer: Path) -> None:
     }
     assert isinstance(model["created"], int)
     assert gateway.ask("GET", "/v1/models/minilm").json() == model
-    assert gateway.ask("GET", "/v1/models/ada").json() == model
+    assert gateway.ask("GET", "/v1/models/ada").json() == alias
     _, param, code = error(gateway.ask("GET", "/v1/models/gpt"), 404)
     assert (param, code) == ("model", "model_not_found")
 
