@@ -1,4 +1,4 @@
-"""Vectors that a user has of some texts, beside those of an endpoint; and the usual cause of a difference."""
+"""Vectors that a user has of some texts, beside an endpoint's; and the usual cause of a difference."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Vectors of a file beside those of an endpoint."""
+    """A file's vectors beside an endpoint's."""
 
     endpoint: str
     file: Path
@@ -98,7 +98,7 @@ def compare(
     original: Callable[[], Original] | None = None,
     progress: Progress = lambda stage: None,
 ) -> Comparison:
-    """The endpoint's vectors beside those of the file; ``original`` loads the model. Raises ``TrbError``."""
+    """The endpoint's vectors beside the file's; ``original`` loads the model. Raises ``TrbError``."""
     examples = _read(file)
     target = _endpoint(snapshot, endpoint)
     progress(f"{target.name}: vectors of {len(examples.texts)} texts")

@@ -26,7 +26,7 @@ ORIGIN = "origin"
 EFFECTS = (BREAKING, ANSWERS, COMPATIBLE, OPERATION, ORIGIN)
 _DESCRIBED = ("labels", "padding")
 COMPARABLE = 0.999
-"""Cosine of two vectors of one text from which on they may stand in one index."""
+"""Cosine of two vectors of one text from which on they may share one index."""
 
 
 @dataclass(frozen=True, kw_only=True)
