@@ -133,11 +133,14 @@ def put(file: File, root: Path) -> None:
         create(target, file.content)
         return
     source = file.source.resolve()
-    if not _reflink(source, target):
-        try:
+    if _reflink(source, target):
+        return
+    if source.stat().st_mode & stat.S_IROTH:
+        with contextlib.suppress(OSError):
             os.link(source, target)
-        except OSError:
-            shutil.copyfile(source, target)
+            return
+    # A link would keep the mode, and a server under another user could not read the file.
+    shutil.copyfile(source, target)
 
 
 def write(file: Path, content: bytes, *, private: bool = False, replace: bool = True) -> None:

@@ -49,6 +49,15 @@ def test_a_source_is_copied_where_it_cannot_be_linked(
     assert (tmp_path / "c").stat().st_mode & 0o777 == 0o444
 
 
+def test_a_file_that_only_its_owner_may_read_is_copied(tmp_path: Path) -> None:
+    """A server under another user reads the repository's file."""
+    (tmp_path / "mine").write_bytes(b"x")
+    (tmp_path / "mine").chmod(0o600)
+    files.put(File(path="f", source=tmp_path / "mine"), tmp_path / "stage")
+    placed = tmp_path / "stage" / "f"
+    assert placed.stat().st_mode & 0o004 and not placed.samefile(tmp_path / "mine")
+
+
 def test_two_files_of_one_path_never_reach_the_users_file(tmp_path: Path) -> None:
     (tmp_path / "mine").write_bytes(b"precious")
     (tmp_path / "other").write_bytes(b"x")
