@@ -166,7 +166,7 @@ def test_vectors_of_a_notebook(zoo: Zoo, exported: Path, tmp_path: Path) -> None
     """``--expect``: the same vectors, four usual causes with their options, and none."""
     model, repository = exported / "minilm_fp32", tmp_path / "models"
     cli.trb("build", "--model", model, "--name", "minilm", "--output", repository)
-    original = variants.load(variants.options_of(model))
+    original = variants.load(model)
     texts = ("Hello", "The weather is fine today.", LONG)
     answers = {"same": original.of(original.planned, texts)}
     changed: dict[str, dict[str, Any]] = {

@@ -117,7 +117,10 @@ class Finding:
 
     @property
     def order(self) -> tuple[object, ...]:
-        """Sort key: by file, then by line; findings without a line first, that a file was edited last."""
+        """Sort key: by file, then by line; findings without a line first.
+
+        An edit is a file's last finding: the others say what it broke.
+        """
         edited = self.code == "manifest-changed"
         return self.file, edited, self.line, self.column, self.severity, self.code, self.message
 

@@ -222,7 +222,7 @@ def _expected(options: DoctorOptions, facts: Facts, progress: Callable[[str], No
         from triton_repo_builder.measure.doctor import variants
 
         assert options.model is not None
-        return variants.load(variants.options_of(options.model))
+        return variants.load(options.model)
 
     assert options.expect is not None
     assert facts.snapshot is not None

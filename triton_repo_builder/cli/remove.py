@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import click
 
 from triton_repo_builder.base.declaration import Topic, option
-from triton_repo_builder.base.option_values import Number, Switch
+from triton_repo_builder.base.option_values import FilePath, Number, Switch
 from triton_repo_builder.cli import build_report, console, declared
-from triton_repo_builder.cli.options import DEFAULT_REPOSITORY, Place
+from triton_repo_builder.cli.options import DEFAULT_REPOSITORY
 
 if TYPE_CHECKING:
     from triton_repo_builder.produce.write.prune import Pruning
@@ -23,8 +23,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RemoveOptions:
-    """Limits of the removal, and its report."""
+    """The repository, limits of the removal, and its report."""
 
+    output: Path = option(
+        DEFAULT_REPOSITORY,
+        FilePath(),
+        Topic.REPOSITORY,
+        "Repository.",
+        default=str(DEFAULT_REPOSITORY),
+        also=("-o",),
+    )
     keep: int | None = option(
         None,
         Number(),
@@ -41,16 +49,8 @@ class RemoveOptions:
 
 @click.command("remove", cls=declared.TopicCommand)
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@click.option(
-    "--output",
-    "-o",
-    type=Place(),
-    default=DEFAULT_REPOSITORY,
-    show_default=True,
-    help="Repository.",
-)
 @declared.options(options=RemoveOptions)
-def command(names: tuple[str, ...], output: Path, options: RemoveOptions) -> int:
+def command(names: tuple[str, ...], options: RemoveOptions) -> int:
     """Remove endpoints that trb built, with their models, from a repository; all or nothing.
 
     A tokenizer that other endpoints share stays. So do your own files in those directories. With --keep the
@@ -66,7 +66,7 @@ def command(names: tuple[str, ...], output: Path, options: RemoveOptions) -> int
     from triton_repo_builder.produce.write import prune, publish, remove
     from triton_repo_builder.repository.journal import turn
 
-    names, write = tuple(dict.fromkeys(names)), not options.dry_run
+    names, output, write = tuple(dict.fromkeys(names)), options.output, not options.dry_run
     pruning = None
     with turn.taken(output, console.line) if write else nullcontext():
         console.recovered(output, write=write, whole=True)

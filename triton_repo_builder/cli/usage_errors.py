@@ -47,7 +47,7 @@ def explained(error: click.ClickException, command: str) -> TrbError:
 def _parts(error: click.ClickException, text: str) -> tuple[str, str, str]:
     """Place, message and remedy; the remedy may be empty."""
     if isinstance(error, click.NoSuchOption):
-        near = error.possibilities
+        near = [*(error.possibilities or ())]
         return error.option_name, "no such option", f"did you mean {near[0]}?" if near else ""
     if isinstance(error, click.MissingParameter):
         choices = (

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import tiny
 
 from tests.support import versions_apart
 from tests.support.cli import in_folder, kind
@@ -139,6 +140,21 @@ def test_a_drain_keeps_answering_for_its_time(
         assert embeds(url)
         running.process.wait(60)
         assert time.monotonic() - begun > seconds
+
+
+@pytest.mark.gateway
+def test_an_endpoint_that_is_not_loaded_is_unhealthy(tmp_path: Path) -> None:
+    """503, and 404 for a name that is no endpoint of the repository."""
+    output = tmp_path / "repository"
+    for name in ("here", "away"):
+        model = tiny.classifier(tmp_path / name)
+        done = in_folder(tmp_path, "build", "--model", str(model), "--name", name, "-o", str(output))
+        assert done.returncode == 0, done.stderr
+    with serve(tmp_path, output, "--load", "here", "--openai", PORT, "--json") as running:
+        url = running.ready()["urls"]["openai"]
+        names = ("here", "away", "here_model", "nobody")
+        answers = {name: httpx.get(f"{url}/models/{name}/health").status_code for name in names}
+        assert answers == {"here": 200, "away": 503, "here_model": 404, "nobody": 404}
 
 
 @pytest.mark.gateway

@@ -23,6 +23,7 @@ from tests.support.cli import ARGV, in_folder, own
 from tests.support.serve_repository import until
 from tests.support.servers import free
 from triton_repo_builder.run import serve
+from triton_repo_builder.run.gateway.shadow import PINNED
 
 pytestmark = [pytest.mark.server, pytest.mark.gateway]
 COUNTS = ("compared", "dropped", "failed")
@@ -109,6 +110,16 @@ def test_a_second_server_and_one_that_is_not_there(apart: serve.RunningServer, t
         embed(url, "one")
         until(lambda: [e for e in httpx.get(f"{url}/shadow").json()["endpoints"] if e["failed"]])
         assert "not available" in httpx.get(f"{url}/shadow").json()["endpoints"][0]["last_failure"]
+
+
+def test_a_version_of_an_ensemble_is_not_compared_with_itself(
+    server: serve.RunningServer, tmp_path: Path
+) -> None:
+    with running(tmp_path, server.urls.grpc, "--shadow", "1", "--share", "1") as url:
+        assert httpx.post(f"{url}/v1/embeddings", json={"model": "minilm", "input": "a"}).is_success
+        until(lambda: [each for each in httpx.get(f"{url}/shadow").json()["endpoints"] if each["failed"]])
+        (report,) = httpx.get(f"{url}/shadow").json()["endpoints"]
+        assert (report["compared"], report["failed"], report["last_failure"]) == (0, 1, PINNED)
 
 
 REQUESTS: tuple[tuple[str, str, Any], ...] = (

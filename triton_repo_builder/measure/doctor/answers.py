@@ -65,7 +65,7 @@ def measured(facts: Facts) -> Iterator[str]:
 def unknown(facts: Facts) -> Iterator[str]:
     """Facts that are missing for this question."""
     if not facts.beside:
-        yield "whether a row answers beside others as alone: name the server's URL, and measure with --bench"
+        yield "whether a row answers beside others as alone: measure with --bench and the server's URL"
     if not facts.expected:
         yield "whether preprocessing equals the original's: 'trb smoke' compares with recorded answers"
 

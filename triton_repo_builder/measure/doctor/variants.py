@@ -5,6 +5,7 @@ The model's untouched file runs in the process that builds use, and numpy pools,
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -68,7 +69,7 @@ class Variant:
             changed.append((words, "--normalize" if self.normalise else "--no-normalize"))
         if self.prompt != other.prompt:
             words = f"prompt {self.prompt!r} in front" if self.prompt else "no prompt in front"
-            changed.append((words, f"--prompt {_quoted(self.prompt)}"))
+            changed.append((words, f"--prompt {shlex.quote(self.prompt)}"))
         if self.limit != other.limit:
             words = f"cut at {self.limit} tokens" if self.limit else "not cut"
             changed.append((words, f"--max-length {self.limit}" if self.limit else ""))
@@ -162,12 +163,13 @@ class Original:
             yield replace(variant, normalise=True), unit_length(vectors)
 
 
-def load(options: BuildOptions) -> Original:
-    """Read and load the original as a build does. Raises ``TrbError``."""
+def load(path: Path) -> Original:
+    """Read and load the original as a build of an embedding model does. Raises ``TrbError``."""
+    options = BuildOptions(model=path, task=embedding.NAME)
     try:
         built = request_of.requested(options)
     except TrbError as error:
-        if error.code is not Code.TASK_UNCLEAR or options.pooling is not None:
+        if error.code is not Code.TASK_UNCLEAR:
             raise
         # No file says how to pool: all ways are tried, and this one only stands for what a build would take.
         built = request_of.requested(replace(options, pooling="mean"))
@@ -191,14 +193,3 @@ def load(options: BuildOptions) -> Original:
         ),
         listed=tuple(facts.get("prompts", {}).values()),
     )
-
-
-def options_of(path: Path) -> BuildOptions:
-    """Options of a build of an embedding model."""
-    return BuildOptions(model=path, task=embedding.NAME)
-
-
-def _quoted(prompt: str) -> str:
-    import shlex
-
-    return shlex.quote(prompt)

@@ -12,7 +12,7 @@ import json
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 CLASSES = {
     "feature-extraction": "AutoModel",
@@ -47,8 +47,17 @@ def _without_network(event: str, _: object) -> None:
         raise OSError("the conversion opens no connection")
 
 
-def load(folder: str, task: str, stated_class: str) -> tuple[Any, list[str]]:
-    """The model in PyTorch, in 32-bit floats, and notes."""
+class Loaded(NamedTuple):
+    """A model in PyTorch, in 32-bit floats."""
+
+    model: Any
+    notes: list[str]
+    pools: bool
+    """Whether the weights have all parameters of its pooler."""
+
+
+def load(folder: str, task: str, stated_class: str) -> Loaded:
+    """Read the weights. Raises ``Refused``."""
     import torch
     import transformers
 
@@ -64,14 +73,13 @@ def load(folder: str, task: str, stated_class: str) -> tuple[Any, list[str]]:
         folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True, **settings
     )
     missing = sorted(name for name in loaded["missing_keys"] if "pooler." not in name)
-    model.untrained = len(missing) < len(loaded["missing_keys"])  # its pooler
     if missing:
         raise Refused("weights", f"the weights lack {len(missing)} parameters: {', '.join(missing[:SHOWN])}")
     if loaded["mismatched_keys"]:
         raise Refused("weights", "the weights have other shapes than config.json says")
     unused = sorted(loaded["unexpected_keys"])
     notes = [f"weights that this task has no use for: {', '.join(unused[:SHOWN])}"] if unused else []
-    return model.eval(), notes
+    return Loaded(model.eval(), notes, pools=not loaded["missing_keys"])
 
 
 def export(request: dict[str, Any]) -> dict[str, Any]:
@@ -80,11 +88,11 @@ def export(request: dict[str, Any]) -> dict[str, Any]:
     from optimum.exporters.tasks import TasksManager
 
     task, target = request["task"], Path(request["target"])
-    model, notes = load(request["model"], task, request["class"])
+    model, notes, pools = load(request["model"], task, request["class"])
     model_type = model.config.model_type
     by_optimum: Any = TasksManager._SUPPORTED_MODEL_TYPE.get(model_type, {}).get("onnx", {})
     converter, why = "optimum", f"optimum does not export {task} of {model_type}"
-    if task in by_optimum and _loses_pooling(model, by_optimum[task], task):
+    if pools and task in by_optimum and _loses_pooling(model, by_optimum[task], task):
         converter, why = "", f"optimum leaves out the pooling of {model_type}"
     elif task in by_optimum and not request["class"].endswith("WithProjection"):
         try:
@@ -99,7 +107,7 @@ def export(request: dict[str, Any]) -> dict[str, Any]:
     if not converter:
         for file in target.iterdir():
             file.unlink()
-        model, _ = load(request["model"], task, request["class"])  # as an exporter that failed left it
+        model = load(request["model"], task, request["class"]).model  # as an exporter that failed left it
         _by_torch(model, request["model"], target / "model.onnx", why)
         converter = "torch.onnx"
         notes.append(f"exported by torch.onnx: {why}")
@@ -107,9 +115,9 @@ def export(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _loses_pooling(model: Any, constructor: Any, task: str) -> bool:
-    """Whether a vision model has a trained pooled vector that optimum's graph would not have."""
-    pools = task == "feature-extraction" and model.main_input_name == "pixel_values" and not model.untrained
-    return pools and "pooler_output" not in constructor(model.config, task=task).outputs
+    """Whether a vision model has a pooled vector that optimum's graph would not have."""
+    vision = task == "feature-extraction" and model.main_input_name == "pixel_values"
+    return vision and "pooler_output" not in constructor(model.config, task=task).outputs
 
 
 def _by_torch(model: Any, folder: str, file: Path, why: str) -> None:
@@ -181,7 +189,7 @@ def answers(request: dict[str, Any]) -> dict[str, Any]:
     import numpy as np
     import torch
 
-    model, _ = load(request["model"], request["task"], request["class"])
+    model = load(request["model"], request["task"], request["class"]).model
     values: dict[str, Any] = {}
     with np.load(request["feeds"], allow_pickle=False) as feeds, torch.inference_mode():
         runs: dict[str, dict[str, Any]] = {}

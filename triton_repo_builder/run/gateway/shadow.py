@@ -33,6 +33,10 @@ UNDER_WAY = 4
 """Copies at the shadow at a time."""
 RECENT = 1000
 """Copies whose times make the percentiles."""
+PINNED = (
+    "each version of this ensemble runs the same versions of its steps: run the other one as a second server"
+)
+"""The failure of a copy for a version that would answer as the served one."""
 
 COPIES = Counter(
     "trb_shadow_copies", "Copies of requests: compared, dropped, failed.", ("endpoint", "result")
@@ -163,11 +167,6 @@ def _milliseconds(seconds: Iterable[float]) -> dict[str, float | None]:
         name: round(1000 * ordered[min(len(ordered) - 1, int(share * len(ordered)))], 3) if ordered else None
         for name, share in (("p50", 0.5), ("p99", 0.99))
     }
-
-
-PINNED = (
-    "each version of this ensemble runs the same versions of its steps: run the other one as a second server"
-)
 
 
 class Shadow:

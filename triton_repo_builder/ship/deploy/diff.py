@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -25,6 +26,8 @@ OPERATION = "operation"
 ORIGIN = "origin"
 EFFECTS = (BREAKING, ANSWERS, COMPATIBLE, OPERATION, ORIGIN)
 _DESCRIBED = ("labels", "padding")
+VECTOR = "embedding"
+"""The output of endpoints that give one vector for each text or image."""
 COMPARABLE = 0.999
 """Cosine of two vectors of one text from which on they may share one index."""
 
@@ -78,8 +81,7 @@ def _differences(old: Snapshot, new: Snapshot) -> Iterator[tuple[str, str, str]]
         before, after = old.facts.get(key), new.facts.get(key)
         if before != after:
             yield ANSWERS, key, f"{_word(before)} → {_word(after)}"
-    if "pooling" in old.facts and "pooling" in new.facts:
-        yield from _vectors(old.cases, new.cases)
+    yield from _vectors(old.cases, new.cases)
     yield from _settings(old, new)
     yield from _origin(old, new)
 
@@ -164,23 +166,15 @@ def _vectors(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[s
 
 
 def _cosine(old: Mapping[str, Any], new: Mapping[str, Any]) -> float | None:
-    """The cosine of the vectors of two answers; 0 if one has more numbers; None without a vector in both."""
-    ones, others = ([_flat(t.get("data")) for t in case.get("outputs", ())] for case in (old, new))
-    vectors = [
-        next((v for v in each if len(v) > 1 and isinstance(v[0], int | float)), None)
-        for each in (ones, others)
-    ]
-    a, b = vectors
-    if a is None or b is None:
-        return None
-    if len(a) != len(b):
-        return 0.0
-    lengths = math.hypot(*a) * math.hypot(*b)
-    return (
-        sum(x * y for x, y in zip(a, b, strict=True)) / lengths
-        if lengths and math.isfinite(lengths)
-        else None
+    """The cosine of the embeddings of two answers; 0 if their lengths differ; None without one in both."""
+    a, b = (
+        next((_flat(tensor["data"]) for tensor in case["outputs"] if tensor["name"] == VECTOR), [])
+        for case in (old, new)
     )
+    lengths = math.hypot(*a) * math.hypot(*b)
+    if not lengths or not math.isfinite(lengths):
+        return None
+    return sum(map(operator.mul, a, b)) / lengths if len(a) == len(b) else 0.0
 
 
 def _same(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
@@ -190,9 +184,10 @@ def _same(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 def _moved(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """How far the recorded answers to the same inputs differ."""
-    same = _same(old, new)
     try:
-        distances = [_distance(old[name].get("outputs", ()), new[name].get("outputs", ())) for name in same]
+        distances = [
+            _distance(old[name].get("outputs", ()), new[name].get("outputs", ())) for name in _same(old, new)
+        ]
     except DAMAGED:
         return ""  # trb smoke and trb check report what is wrong with the cases
     measured = [distance for distance in distances if distance is not None]

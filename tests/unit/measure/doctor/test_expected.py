@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from triton_repo_builder.base.errors import Code, TrbError
-from triton_repo_builder.measure.doctor import expected
+from triton_repo_builder.measure.doctor import expected, vector_causes
 from triton_repo_builder.measure.doctor.variants import Variant
 
 MEAN = Variant(pooling="mean", normalise=True, prompt="", limit=256)
@@ -48,16 +48,16 @@ def test_many_lines_are_spread(tmp_path: Path) -> None:
 
 def test_figures_of_a_difference() -> None:
     first = np.array([[1.0, 0.0], [0.0, 2.0]])
-    assert expected._difference(first, first).same
-    turned = expected._difference(first, np.array([[1.0, 0.0], [2.0, 0.0]]))
+    assert vector_causes.difference_of(first, first).same
+    turned = vector_causes.difference_of(first, np.array([[1.0, 0.0], [2.0, 0.0]]))
     assert (turned.largest, turned.cosine, turned.same) == (2.0, 0.0, False)
 
 
 def test_equal_directions_are_told_by_their_length() -> None:
-    unit = expected._Examples(("a",), np.array([[0.6, 0.8]]))
-    assert "the file's vectors are normalised" in expected._of_length(unit)[0]
-    long = expected._Examples(("a",), np.array([[6.0, 8.0]]))
-    assert "not normalised (lengths 10 to 10)" in expected._of_length(long)[0]
+    unit = vector_causes.Examples(("a",), np.array([[0.6, 0.8]]))
+    assert "the file's vectors are normalised" in vector_causes.of_length(unit)[0]
+    long = vector_causes.Examples(("a",), np.array([[6.0, 8.0]]))
+    assert "not normalised (lengths 10 to 10)" in vector_causes.of_length(long)[0]
 
 
 @pytest.mark.parametrize(

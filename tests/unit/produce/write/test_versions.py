@@ -247,6 +247,27 @@ def test_one_row_and_one_input_are_said_as_such(models: tuple[Path, Path], tmp_p
     assert "a request may carry 1 row, before 32" in said
 
 
+@pytest.mark.parametrize(
+    ("new", "said"),
+    [
+        ([3.0, 4.1], "stored ones stay comparable"),
+        (
+            [4.0, 3.0],
+            "cosine 0.9600, at least 0.9600: stored ones are of another kind: an index must be made anew",
+        ),
+        ([3.0, 4.0, 0.0], "at least 0.0000: stored ones are of another kind: an index must be made anew"),
+        ([6.0, 8.0], ""),
+    ],
+)
+def test_stored_vectors_are_judged_by_the_recorded_ones(new: list[float], said: str) -> None:
+    def cases(vector: list[float], name: str = "embedding") -> dict[str, Any]:
+        return {"a": {"inputs": ["x"], "outputs": [{"name": name, "data": [vector]}]}}
+
+    found = [text for _, _, text in diff._vectors(cases([3.0, 4.0]), cases(new))]
+    assert (found == []) if not said else found[0].endswith(said)
+    assert [*diff._vectors(cases([3.0, 4.0], "scores"), cases(new, "scores"))] == []
+
+
 def refuses(what: str, repo: Path) -> TrbError:
     with pytest.raises(TrbError) as caught, snapshot.read(what, repo):
         pass

@@ -154,15 +154,10 @@ async def classify(call: Call) -> Reply:
 async def models(call: Call) -> Reply:
     """``GET /v1/models``."""
     catalogue = call.gateway.catalogue
-    named = {
-        **catalogue.by_name,
-        **{
-            alias: catalogue.by_name[name]
-            for alias, name in catalogue.routing.aliases.items()
-            if name in catalogue.by_name
-        },
-    }
-    return reply({"object": "list", "data": [_model(call, served, name) for name, served in named.items()]})
+    known = catalogue.by_name
+    aliases = {alias: known[name] for alias, name in catalogue.routing.aliases.items() if name in known}
+    listed = [_model(call, served, name) for name, served in {**known, **aliases}.items()]
+    return reply({"object": "list", "data": listed})
 
 
 async def model(call: Call) -> Reply:

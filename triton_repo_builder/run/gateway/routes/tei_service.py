@@ -156,7 +156,7 @@ def _model_type(call: Call, served: Served) -> dict[str, Any]:
 
 async def health(call: Call, name: str = "") -> Reply:
     """``GET /health``: 503 unless the server answers and its endpoints, or the named one, are ready."""
-    if name and not call.gateway.catalogue.has(name) and await _listed(call.gateway.triton, name):
+    if name and not call.gateway.catalogue.has(name) and await _unloaded(call.gateway.triton, name):
         raise Refusal(503, f"unhealthy: {name} is not loaded", code="unhealthy", retry_after=1)
     served = [call.find(name, *recognition.BY_TASK)] if name else call.gateway.catalogue
     endpoints = {each.model for each in served}
@@ -171,12 +171,13 @@ async def health(call: Call, name: str = "") -> Reply:
     return Reply(b"")
 
 
-async def _listed(triton: Triton, name: str) -> bool:
-    """Whether the server's repository has a model of that name, loaded or not."""
+async def _unloaded(triton: Triton, name: str) -> bool:
+    """Whether the server's repository has a model of that name that is not loaded."""
     try:
-        return any(model.name == name for model in (await triton.call("RepositoryIndex", TIMEOUT)).models)
+        index = await triton.call("RepositoryIndex", TIMEOUT)
     except Refusal:
         return False  # it does not answer, or its list needs the admin key
+    return any(model.name == name and model.state != "READY" for model in index.models)
 
 
 async def _states(triton: Triton, endpoints: Sequence[str]) -> tuple[set[str], set[str]]:
