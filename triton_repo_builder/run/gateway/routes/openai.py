@@ -154,9 +154,9 @@ async def classify(call: Call) -> Reply:
 async def models(call: Call) -> Reply:
     """``GET /v1/models``."""
     catalogue = call.gateway.catalogue
-    known = catalogue.by_name
-    aliases = {alias: known[name] for alias, name in catalogue.routing.aliases.items() if name in known}
-    listed = [_model(call, served, name) for name, served in {**known, **aliases}.items()]
+    names = catalogue.by_name
+    aliases = {alias: names[name] for alias, name in catalogue.routing.aliases.items() if name in names}
+    listed = [_model(call, served, name) for name, served in {**names, **aliases}.items()]
     return reply({"object": "list", "data": listed})
 
 
