@@ -56,11 +56,13 @@ def difference_of(first: Vectors, second: Vectors) -> Difference:
     """The difference of vectors of equal width, text by text."""
     import numpy as np
 
-    lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
-    cosines = np.einsum("ij,ij->i", first, second) / np.where(lengths > 0, lengths, 1.0)
+    from triton_repo_builder.measure.optimize.quality import cosine
+
     scale = max(1.0, float(np.abs(first).max(initial=0.0)))
     return Difference(
-        float(np.abs(first - second).max(initial=0.0)), min(1.0, float(cosines.min())), ALLOWED * scale
+        largest=float(np.abs(first - second).max(initial=0.0)),
+        cosine=min(1.0, *map(cosine, first, second)),
+        allowed=ALLOWED * scale,
     )
 
 
