@@ -111,6 +111,24 @@ def test_every_client_runs_as_it_is(folder: Path, running: Serve, name: str) -> 
     assert json.loads(done.stdout.splitlines()[0])
 
 
+@pytest.mark.parametrize(("name", "shown"), [("bert", "print(len(vectors))"), ("mood", ""), ("echo", "")])
+def test_the_lines_printed_beside_a_client_run(folder: Path, running: Serve, name: str, shown: str) -> None:
+    output = f"{name}_lines.py"
+    said = trb(folder, "client", name, "--url", running.http, "--output", output)
+    assert said.returncode == 0, said.stderr
+    wrote, _, lines = said.stdout.partition("\n\n")
+    assert wrote == f"wrote {output}"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{lines}\n{shown}"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert len(done.stdout.splitlines()) == 1
+
+
 def test_a_client_answers_in_types(folder: Path, running: Serve) -> None:
     module = client(folder, running, "mood")
     texts = ["hello fox", "the", "größer 😀"] * 15  # more rows than one request may have

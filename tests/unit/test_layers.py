@@ -26,7 +26,7 @@ LAYERS = (
     ("run.gateway",),
     ("run.serve", "run.codegen"),
     ("run.smoke", "run.demo", "run.observe"),
-    ("measure.objective",),
+    ("measure.objective", "measure.quality"),
     ("measure.options",),
     ("measure.bench",),
     ("measure.optimize", "measure.capacity", "measure.doctor"),

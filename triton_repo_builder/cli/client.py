@@ -80,8 +80,8 @@ def command(name: str, repo: Path, options: ClientOptions) -> int:
 
     Where a gateway runs, its calls come first: those of OpenAI's and Cohere's packages. Then the shortest:
     one item, by Triton's generate extension, if it takes these inputs. The others take a batch.
-    With --output write a client module: one typed file, standard library only, that splits any number of
-    rows into requests, keeps several under way, and also runs by itself.
+    With --output write a client module instead: one typed file, standard library only, that splits any
+    number of rows into requests, keeps several under way, and also runs by itself.
     Inputs, outputs and the example come from the repository, or with --url from a running server.
 
     \b
@@ -108,8 +108,9 @@ def command(name: str, repo: Path, options: ClientOptions) -> int:
             text = python_client.file_of({written: _call(calls, written, name)}, written, name)
         _write(output, text, force=options.force)
         console.echo(f"wrote {output}", err=quiet or language is not None)
-        # A file of one call holds all there is to print; and the typed client may take what calls cannot.
-        if request.obstacle or (not quiet and (language or written != "python")):
+        if not quiet or request.obstacle:  # the typed client may take what calls cannot
+            if written == "python" and not language and output.stem.isidentifier():
+                console.echo(f"\n{python_client.usage(request, output.stem)}", err=quiet)
             return 0
     calls = _calls(request, base, repo, options)
     if quiet:
@@ -121,7 +122,9 @@ def command(name: str, repo: Path, options: ClientOptions) -> int:
         for called, text in calls.items():
             heading = ", ".join(filter(None, (_heading(called), titles.get(called))))
             console.echo(console.style(f"── {heading}", bold=True), f"\n\n{text}\n")
-        if request.rows and output is None:
+        if optional := request.endpoint.optional:
+            console.echo(f"may be given too: {', '.join(sorted(optional))}")
+        if request.rows:
             console.echo(
                 "any number: --output client.py writes a Python client that splits them into requests"
             )

@@ -61,6 +61,10 @@ def inspect(path: Path, named_files: SourceOverrides = reader.NOTHING) -> Inspec
     if src.skeleton.flat and src.tokenizer:  # rows of tokens are how it is served
         length, length_from = src.tokenizer_spec.max_length, src.tokenizer_spec.max_length_from
         src = reader.as_exported(src)
+    ids = src.signature.input("input_ids")
+    columns = ids.dims[1] if ids is not None and len(ids.dims) == 2 else -1
+    if src.tokenizer and 0 < columns <= (length or columns):
+        length, length_from = columns, "the graph's second axis"
     return Inspection(
         source=src,
         task=task,

@@ -133,9 +133,16 @@ def choose(source: Source, name: str | None) -> tuple[Task, str]:
         )
     return _fitting(source, Kind.TEXT) or (
         tensor,
-        _headless(source, tensor)
-        or "no task is known for this model: served as plain tensors (--task names one)",
+        _headless(source, tensor) or _unknown(source),
     )
+
+
+def _unknown(source: Source) -> str:
+    """The note on a text model of no known task."""
+    if "id2label" in source.config and not source.config.get("architectures"):
+        named = "text-classification, for a label of each token token-classification"
+        return f"config.json names labels and no architecture: served as plain tensors (--task {named})"
+    return "no task is known for this model: served as plain tensors (--task names one)"
 
 
 def _fitting(source: Source, kind: Kind) -> tuple[Task, str] | None:

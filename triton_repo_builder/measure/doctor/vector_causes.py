@@ -56,7 +56,7 @@ def difference_of(first: Vectors, second: Vectors) -> Difference:
     """The difference of vectors of equal width, text by text."""
     import numpy as np
 
-    from triton_repo_builder.measure.optimize.quality import cosine
+    from triton_repo_builder.measure.quality import cosine
 
     scale = max(1.0, float(np.abs(first).max(initial=0.0)))
     return Difference(

@@ -21,8 +21,8 @@ import numpy.typing as npt
 from triton_repo_builder.base.errors import Code, TrbError
 from triton_repo_builder.endpoint.golden.original import OriginalModel
 from triton_repo_builder.endpoint.tasks.task import Example, TaskPlan
+from triton_repo_builder.measure import quality
 from triton_repo_builder.measure.bench.load import texts as corpus
-from triton_repo_builder.measure.optimize import quality
 from triton_repo_builder.measure.optimize.accuracy import Answer
 from triton_repo_builder.measure.optimize.samples import SampleSet
 

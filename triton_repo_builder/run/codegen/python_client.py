@@ -66,6 +66,33 @@ def typed(example: Example, url: str) -> str:
     return text
 
 
+def usage(example: Example, module: str) -> str:
+    """Lines that import the client module and ask the endpoint, to paste."""
+    endpoint = example.endpoint
+    ordered = tuple(sorted(endpoint.inputs, key=lambda tensor: tensor.optional))
+    inputs, outputs = _named(ordered, endpoint, OURS), _named(endpoint.outputs, endpoint, frozenset())
+    data = {item["name"]: item["data"] for item in example.inputs}
+    needed = [tensor for tensor in inputs if tensor["name"] not in endpoint.optional]
+    texts = all(tensor["datatype"] == "BYTES" and tensor["scalar"] for tensor in needed)
+    words = texts and example.file is None
+    given = ", ".join(
+        f"{tensor['identifier']}={_words(data[tensor['name']]) if words else '…'}" for tensor in needed
+    )
+    more = ", ".join(tensor["identifier"] for tensor in inputs if tensor["name"] in endpoint.optional)
+    also = f"  # may be given too: {more}" if more else ""
+    if endpoint.max_batch_size and len(needed) == 1 and texts and _vector(outputs):
+        return f"from {module} import embed\n\nvectors = embed({given.partition('=')[2]}){also}"
+    answer = ", ".join(f"answer.{tensor['identifier']}" for tensor in outputs)
+    call = f"infer({given})"
+    if endpoint.max_batch_size:
+        return f"from {module} import infer\n\nfor answer in {call}:{also}\n    print({answer})"
+    return f"from {module} import infer\n\nanswer = {call}{also}\nprint({answer})"
+
+
+def _words(data: Any) -> str:
+    return repr(data if isinstance(data, list) else ["Hello"])
+
+
 def _vector(outputs: Sequence[Mapping[str, Any]]) -> str:
     """The attribute of an answer that is one vector; empty if the answer is anything else."""
     vectors = [tensor["identifier"] for tensor in outputs if tensor["type"] == "list[float]"]

@@ -346,10 +346,11 @@ def test_the_command(tmp_path: Path, output: Path) -> None:
     done = command("bert", str(output), "--output", str(file))
     assert done.return_value == 0
     assert f"wrote {file}" in done.stdout
-    for heading in ("── curl", "── python", "── javascript"):
-        assert heading in done.stdout
-    assert "any number" not in done.stdout
-    assert "any number: --output client.py" in command("bert", str(output)).stdout
+    assert "from client import embed" in done.stdout
+    calls = command("bert", str(output)).stdout
+    for heading in ("── curl", "── python", "── javascript", "any number: --output client.py"):
+        assert heading in calls
+        assert heading not in done.stdout
     assert command("bert", str(output), "--output", str(file)).return_value == 0
     file.write_text("mine")
     refused = command("bert", str(output), "--output", str(file))

@@ -32,6 +32,11 @@ def unserved(source: Source) -> str:
     """Why a model of sounds is served as plain tensors, as far as its files say; empty for other models."""
     kind = audio_processor.kind(source.preprocessor) if source.preprocessor else ""
     samples = audio_input(source.signature) is not None
+    floats = all(spec.dtype in (FP32, FP16) for spec in source.signature.inputs)
+    if kind == audio_processor.KIND and floats and not samples:
+        inputs = ", ".join(f"{spec.name} {list(spec.shape or ())}" for spec in source.signature.inputs)
+        taken = f"one input {NAME} [batch, samples]"
+        return f"{kind} prepares sounds for {taken}, and the graph has {inputs}: served as plain tensors"
     if samples and not kind:
         return "no preprocessor_config.json (--preprocessor names one): served as plain tensors"
     if samples or (kind.endswith("FeatureExtractor") and source.signature.inputs[0].name in SPECTROGRAMS):

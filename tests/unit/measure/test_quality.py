@@ -2,7 +2,7 @@ from collections import Counter
 
 import pytest
 
-from triton_repo_builder.measure.optimize import quality
+from triton_repo_builder.measure import quality
 
 
 def test_accuracy_and_macro_f1_as_scikit_learn() -> None:
