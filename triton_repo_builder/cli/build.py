@@ -150,7 +150,7 @@ def _compared(
     same = None if run.writes and run.force else identical.twin(built, output)
     if same is not None:
         return _as_it_is(built, output, same), publish.nothing(output), same
-    built = versions.place(built, output, serve=serve, force=run.overwrites)
+    built = versions.place(built, output, serve=serve, force=run.force)
     return built, publish.prepare(built, output, force=run.overwrites), None
 
 

@@ -10,7 +10,8 @@ import pytest
 import tiny
 import two_versions
 
-from tests.support.cli import trb
+from tests.support.cli import call, trb
+from triton_repo_builder.base.errors import Code
 from triton_repo_builder.produce.write import identical, publish, versions
 
 
@@ -71,3 +72,14 @@ def test_the_command_adds_nothing_and_says_so(models: tuple[Path, Path], output:
     assert any(f"trb promote sentiment {output} --version 2" in note for note in said["notes"])
     said = json.loads(trb(*build, "--version", "next", "--force", "--json"))
     assert (said["identical_to"], [*said["versions"]]) == (None, ["2", "3"])
+
+
+@pytest.mark.parametrize("preview", ["--dry-run", "--diff"])
+def test_a_preview_is_refused_as_the_build_is(models: tuple[Path, Path], output: Path, preview: str) -> None:
+    put(models[0], output, 1)
+    build = ("build", "--model", str(models[1]), "--output", str(output), "--version", "next")
+    refused = ("--max-batch-size", "4")
+    done = [call(*build, *refused, *more) for more in ((), (preview,))]
+    assert [each.returncode for each in done] == [Code.OUTPUT_FOREIGN.exit] * 2
+    assert done[0].stderr == done[1].stderr
+    assert call(*build, *refused, "--force", preview).returncode == 0
