@@ -220,6 +220,12 @@ def test_keys_are_read_again_on_change(tmp_path: Path, server: serve.RunningServ
         until(lambda: "the API keys stay as they were" in said.read_text(), 20)
         assert (status(second), status(first)) == (200, 401)
         assert '"owner":"first team"' in said.read_text()
+        body = {"model": "mean", "input": 5}
+        refused = requests.post(
+            f"{url}/v1/embeddings", json=body, headers={"Authorization": f"Bearer {second}"}, timeout=30
+        )
+        assert refused.status_code == 400, refused.text
+        assert '"status":400,"error":"invalid_value","field":"input"' in said.read_text()
         assert second not in said.read_text()
         keys.write_text("")
         until(lambda: status(second) == 401, 20)

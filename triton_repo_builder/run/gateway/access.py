@@ -7,7 +7,8 @@ import re
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as defaulted
 from typing import Any
 
 import orjson
@@ -38,8 +39,12 @@ class Access:
     owner: str = ""
     """Owner of its API key."""
     status: int = 0
+    error: str = ""
+    """Code of its error: ``invalid_value``, ``timeout``, …; empty if it was answered, or the status says all."""
+    field: str = ""
+    """The field of the request that the error is about."""
     call: Call | None = None
-    started: float = field(default_factory=time.perf_counter)
+    started: float = defaulted(default_factory=time.perf_counter)
     read: float = 0.0
     """Seconds until its body was there."""
     handled: float = 0.0
@@ -107,6 +112,8 @@ class Log:
             "route": access.path,
             "model": access.model,
             "status": access.status,
+            "error": access.error,
+            "field": access.field,
             "items": call.rows if call else 0,
             "tokens": call.tokens if call else 0,
             "ms": milliseconds,
