@@ -111,10 +111,13 @@ def test_every_client_runs_as_it_is(folder: Path, running: Serve, name: str) -> 
     assert json.loads(done.stdout.splitlines()[0])
 
 
-@pytest.mark.parametrize(("name", "shown"), [("bert", "print(len(vectors))"), ("mood", ""), ("echo", "")])
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("bert", "print(len(vectors))"), *((name, "") for name in ("mood", "echo"))],
+)
 def test_the_lines_printed_beside_a_client_run(folder: Path, running: Serve, name: str, shown: str) -> None:
-    output = f"{name}_lines.py"
-    said = trb(folder, "client", name, "--url", running.http, "--output", output)
+    output = folder / f"{name}_lines.py"
+    said = trb(folder, "client", name, "--url", running.http, "--output", str(output))
     assert said.returncode == 0, said.stderr
     wrote, _, lines = said.stdout.partition("\n\n")
     assert wrote == f"wrote {output}"

@@ -37,6 +37,7 @@ SOURCES: Mapping[str, tuple[str, str]] = {
     "tuned": ("image", server() + '[autoscaling]\nmost = 8\nreport = "report.json"\n'),
     "az": (bucket("az"), gateway() + '[kubernetes]\nfetch_image = "registry.example/trb-az:1"\n'),
 }
+NAMES = ("sentiment", "sentiment-gateway")
 EVERYTHING = "monitoring.enabled=true,route.enabled=true,smoke.enabled=true"
 
 
@@ -140,20 +141,37 @@ def test_the_base_applies_to_a_bare_cluster(exported: Path) -> None:
         assert not each["apiVersion"].startswith(kubernetes.CUSTOM), each["kind"]
 
 
-def test_the_overlay_of_the_docs_lets_in_one_namespace_and_gives_a_role(oci: Path) -> None:
-    """``docs/deploy-kubernetes.md``, as it stands there but for the path of the base."""
+def overlay(oci: Path, name: str, *files: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """Objects of an overlay of ``docs/deploy-kubernetes.md``: as it stands there, but for the base's path."""
     page = (kubernetes.ROOT / "docs" / "deploy-kubernetes.md").read_text()
-    block = page.partition("    # overlays/search/kustomization.yaml\n")[2].partition("\n\n")[0]
-    folder = oci / "overlays" / "search"
+    folder = oci / name
     folder.mkdir()
-    text = textwrap.dedent(block).replace("../../deploy/kubernetes/base", "../../base")
-    (folder / "kustomization.yaml").write_text(text)
+    for file in files:
+        block = page.partition(f"    # {name}/{file}\n")[2].partition("\n\n")[0]
+        text = textwrap.dedent(block).replace("../../deploy/kubernetes/base", "../../base")
+        (folder / file).write_text(text)
     made = built(folder)
     shutil.rmtree(folder)
     for version in ("1.29", "1.37"):
         assert faults(made, version) == []
-    objects = by_name(made)
-    for name in ("sentiment", "sentiment-gateway"):
+    return by_name(made)
+
+
+def test_the_overlay_of_the_docs_chooses_nodes_and_has_an_ingress(oci: Path) -> None:
+    objects = overlay(oci, "overlays/web", "kustomization.yaml", "ingress.yaml")
+    pods = {name: objects["Deployment", name]["spec"]["template"]["spec"] for name in NAMES}
+    assert "nodeSelector" not in pods["sentiment-gateway"]
+    assert pods["sentiment"]["nodeSelector"] == {"nvidia.com/gpu.present": "true"}
+    assert pods["sentiment"]["tolerations"][0]["key"] == "nvidia.com/gpu"
+    path = objects["Ingress", "sentiment-gateway"]["spec"]["rules"][0]["http"]["paths"][0]
+    service = path["backend"]["service"]
+    ports = objects["Service", service["name"]]["spec"]["ports"]
+    assert service["port"]["number"] in [port["port"] for port in ports]
+
+
+def test_the_overlay_of_the_docs_lets_in_one_namespace_and_gives_a_role(oci: Path) -> None:
+    objects = overlay(oci, "overlays/search", "kustomization.yaml")
+    for name in NAMES:
         peers = objects["NetworkPolicy", name]["spec"]["ingress"][0]["from"]
         assert [each["namespaceSelector"] for each in peers if "namespaceSelector" in each] == [
             {"matchLabels": {"kubernetes.io/metadata.name": "search"}}

@@ -19,6 +19,8 @@ from triton_repo_builder.run.client.sample_inputs import AXES
 from triton_repo_builder.run.codegen import snippets
 from triton_repo_builder.run.codegen.example import Example
 
+FEW = 16
+"""Numbers of an example that are printed in a line."""
 KINDS = {"BYTES": "str", "BOOL": "bool", "FP16": "float", "FP32": "float", "FP64": "float"}
 """Python's types; every other datatype is an int."""
 RESERVED = frozenset({"arguments", "extends", "implements", "outputs", "this"})
@@ -71,26 +73,35 @@ def usage(example: Example, module: str) -> str:
     endpoint = example.endpoint
     ordered = tuple(sorted(endpoint.inputs, key=lambda tensor: tensor.optional))
     inputs, outputs = _named(ordered, endpoint, OURS), _named(endpoint.outputs, endpoint, frozenset())
-    data = {item["name"]: item["data"] for item in example.inputs}
     needed = [tensor for tensor in inputs if tensor["name"] not in endpoint.optional]
     texts = all(tensor["datatype"] == "BYTES" and tensor["scalar"] for tensor in needed)
-    words = texts and example.file is None
-    given = ", ".join(
-        f"{tensor['identifier']}={_words(data[tensor['name']]) if words else '…'}" for tensor in needed
+    items = {item["name"]: item for item in example.inputs}
+    texts = texts and example.file is None
+    arguments = ", ".join(
+        f"{tensor['identifier']}={_shown(items[tensor['name']], tensor['scalar'], texts=texts)}"
+        for tensor in needed
     )
-    more = ", ".join(tensor["identifier"] for tensor in inputs if tensor["name"] in endpoint.optional)
-    also = f"  # may be given too: {more}" if more else ""
+    optional = ", ".join(tensor["identifier"] for tensor in inputs if tensor["name"] in endpoint.optional)
+    also = f"  # may be given too: {optional}" if optional else ""
     if endpoint.max_batch_size and len(needed) == 1 and texts and _vector(outputs):
-        return f"from {module} import embed\n\nvectors = embed({given.partition('=')[2]}){also}"
+        return f"from {module} import embed\n\nvectors = embed({arguments.partition('=')[2]}){also}"
     answer = ", ".join(f"answer.{tensor['identifier']}" for tensor in outputs)
-    call = f"infer({given})"
+    call = f"infer({arguments})"
     if endpoint.max_batch_size:
         return f"from {module} import infer\n\nfor answer in {call}:{also}\n    print({answer})"
     return f"from {module} import infer\n\nanswer = {call}{also}\nprint({answer})"
 
 
-def _words(data: Any) -> str:
-    return repr(data if isinstance(data, list) else ["Hello"])
+def _shown(item: Mapping[str, Any], scalar: bool, *, texts: bool) -> str:
+    """The rows of an example in a line; ``…`` if they are too many, or the bytes of a file."""
+    data = item["data"]
+    if texts:
+        return repr(data if isinstance(data, list) else ["Hello"])
+    if item["datatype"] == "BYTES" or not isinstance(data, list) or not 0 < len(data) <= FEW:
+        return "…"
+    for size in reversed(item["shape"][1:-1] if scalar else item["shape"][1:]):
+        data = [data[start : start + size] for start in range(0, len(data), size)]
+    return repr(data)
 
 
 def _vector(outputs: Sequence[Mapping[str, Any]]) -> str:

@@ -7,8 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from dataclasses import field as defaulted
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -40,11 +39,11 @@ class Access:
     """Owner of its API key."""
     status: int = 0
     error: str = ""
-    """Code of its error: ``invalid_value``, ``timeout``, …; empty if it was answered, or the status says all."""
-    field: str = ""
+    """Code of its error: ``invalid_value``, ``timeout``, …; empty if it has none."""
+    at: str = ""
     """The field of the request that the error is about."""
     call: Call | None = None
-    started: float = defaulted(default_factory=time.perf_counter)
+    started: float = field(default_factory=time.perf_counter)
     read: float = 0.0
     """Seconds until its body was there."""
     handled: float = 0.0
@@ -113,7 +112,7 @@ class Log:
             "model": access.model,
             "status": access.status,
             "error": access.error,
-            "field": access.field,
+            "field": access.at,
             "items": call.rows if call else 0,
             "tokens": call.tokens if call else 0,
             "ms": milliseconds,

@@ -131,7 +131,7 @@ class App:
             )
             return await self._handled(route, scope, access, receive)
         except Refusal as error:
-            access.error, access.field = error.code, error.field
+            access.error, access.at = error.code, error.field
             return Reply(refusal.body(error, writer), JSON, error.status, error.headers)
         except Exception:
             self.gateway.log.warning(f"request {access.id}: {traceback.format_exc()}")

@@ -336,6 +336,21 @@ def test_a_text_to_warm_up_with_is_no_file(tmp_path: Path, output: Path) -> None
     assert "python THIS_FILE TEXT... [--url" in source(output, "bert")
 
 
+@pytest.mark.parametrize(
+    ("data", "shown"), [([1, 2, 3, 4], "infer(x=[[1, 2], [3, 4]])"), (0, "infer(x=…)"), ([], "infer(x=…)")]
+)
+def test_lines_that_use_a_client_have_the_rows_of_the_example(data: Any, shown: str) -> None:
+    x = Tensor(name="X", datatype="INT64", shape=(-1, 2))
+    asked = example.Example(
+        endpoint=Endpoint(name="net", inputs=(x,), outputs=(x,), max_batch_size=8),
+        obstacle="",
+        inputs=({"name": "X", "datatype": "INT64", "shape": [2, 2], "data": data},),
+        file=None,
+    )
+    lines = f"from client import infer\n\nfor answer in {shown}:\n    print(answer.x)"
+    assert python_client.usage(asked, "client") == lines
+
+
 def command(*arguments: str) -> Any:
     return CliRunner().invoke(group, ["client", *arguments], standalone_mode=False)
 
