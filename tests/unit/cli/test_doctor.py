@@ -49,6 +49,16 @@ def test_with_a_cause(broken: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert fix.startswith("    fix: set max_batch_size: 8")
 
 
+def test_settings_of_a_model_that_is_not_ready_are_not_called_good(
+    healthy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = next(healthy.glob("*/config.pbtxt"))
+    config.write_text(config.read_text().replace("TYPE_FP32", "TYPE_INT32", 1))
+    run(healthy, "--question", "batching")
+    said = capsys.readouterr().out
+    assert f"not known: the settings of {config.parent.name}, not ready: repair that first" in said
+
+
 def test_all_questions_are_answered_in_order(healthy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(healthy) == 0
     titles = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Why")]

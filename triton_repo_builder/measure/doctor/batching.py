@@ -31,6 +31,8 @@ def causes(facts: Facts) -> Iterator[Cause]:
 
 def unknown(facts: Facts) -> Iterator[str]:
     """Facts that are missing for this question."""
+    if broken := sorted(facts.broken):
+        yield f"the settings of {', '.join(broken)}, not ready: repair that first, and ask again"
     if facts.snapshot is None:
         yield "rows per execution: name the server's URL, or measure with --bench"
         return
