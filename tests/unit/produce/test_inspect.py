@@ -22,6 +22,11 @@ def test_a_text_model(tmp_path: Path) -> None:
     assert document["tokenizer"] == str(tmp_path / "bert" / "tokenizer.json")
 
 
+def test_a_graph_of_one_length_cuts_there(tmp_path: Path) -> None:
+    found = inspect.inspect(tiny.embedder(tmp_path / "bert", length=16))
+    assert (found.max_length, found.max_length_from) == (16, "the graph's second axis")
+
+
 def test_what_prevents_batching_is_named(tmp_path: Path) -> None:
     document = inspect.as_json(
         inspect.inspect(tiny.tensor_model(tmp_path / "m.onnx", batch=4, out=["n", 32]))

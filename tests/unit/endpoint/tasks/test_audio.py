@@ -108,6 +108,14 @@ def test_other_inputs_are_refused(tmp_path: Path) -> None:
         chosen(folder, "audio-classification")
 
 
+def test_sounds_under_another_name_are_plain_tensors_and_said_to_be(tmp_path: Path) -> None:
+    folder = tiny_sounds.classifier(tmp_path / "c")
+    tiny.rename(folder / "model.onnx", {"input_values": "waveform"})
+    name, reason = chosen(folder)
+    assert name == "tensor"
+    assert "prepares sounds for one input input_values [batch, samples], and the graph has waveform" in reason
+
+
 def test_without_a_preprocessor(tmp_path: Path) -> None:
     folder = tiny_sounds.recogniser(tmp_path / "r")
     (folder / "preprocessor_config.json").unlink()

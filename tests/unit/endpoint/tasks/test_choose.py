@@ -44,6 +44,15 @@ def test_another_architecture_is_not_called_a_classifier(tmp_path: Path) -> None
     assert reason == "no task is known for this model: served as plain tensors (--task names one)"
 
 
+def test_labels_without_an_architecture_name_the_tasks_to_choose_from(tmp_path: Path) -> None:
+    folder = tiny.classifier(tmp_path / "c")
+    tiny.put_json(folder / "config.json", {"id2label": {"0": "bad", "1": "good"}})
+    tiny.rename(folder / "model.onnx", {"logits": "scores"})
+    name, reason = chosen(folder)
+    assert name == "tensor"
+    assert "(--task text-classification, for a label of each token token-classification)" in reason
+
+
 def test_no_tokenizer(tmp_path: Path) -> None:
     path = tiny.text_model(tmp_path / "m.onnx")
     assert chosen(path)[0] == "tensor"
