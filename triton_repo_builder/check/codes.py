@@ -172,7 +172,8 @@ _ONNX = _group(
     ("error", "onnx-external-data", "A file with the model's weights is not beside it.",
      "copy it beside the model, under the recorded name"),
     ("error", "onnx-ir", "The file's IR version is newer than the release's ONNX Runtime accepts.",
-     "lower ir_version, or serve with a newer release"),
+     "lower ir_version (trb build --triton-release RELEASE does it), or serve with a newer release (trb "
+     "inspect FILE names those that load it)"),
     ("error", "onnx-opset", "The graph's opset is newer than the release's ONNX Runtime accepts.",
      "export with an older opset, or serve with a newer release"),
     ("error", "onnx-option", "A parameter that the backend cannot convert, or that makes requests fail.",

@@ -25,7 +25,7 @@ COLOURS = {
 }
 MEANINGS = {
     "breaking": "clients must change",
-    "answers": "the same requests get other answers",
+    "answers": "the same requests may get other answers",
     "compatible": "clients need not change",
     "operation": "speed and resources",
     "origin": "where it comes from",

@@ -83,6 +83,8 @@ def command(capacities: tuple[Path, ...], options: PlanOptions) -> int:
     if not instance and listed and len(listed.per_hour) == 1:
         instance = next(iter(listed.per_hour))
     measured = [each for file in capacities for each in readers.read(file, instance, slo)]
+    for note in dict.fromkeys(f"{each.source}: {note}" for each in measured for note in each.notes):
+        console.note(note)
     load = fleet.Load(rps=options.rps, objective=slo, headroom=options.headroom, spare=options.spare)
     offers = fleet.offers(measured, listed, load)
     simulated = _simulate(offers, load, pattern, options.autoscale) if pattern else []

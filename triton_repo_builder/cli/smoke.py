@@ -82,6 +82,8 @@ def command(
         console.echo(json.dumps(report.to_json(), indent=1, ensure_ascii=False))
     else:
         print_report(report, quiet=output.quiet)
+    if not report.ok and repository is not None:
+        _note_changed_files(repository)
     return 0 if report.ok else int(Code.FAILED_CHECKS.exit)
 
 
@@ -99,6 +101,18 @@ def _repository(
     engine = engine if address.url is None else replace(engine, name="embedded")
     with engines.opened(repo or DEFAULT_REPOSITORY, engine) as opened:
         yield repository.read(opened.path), opened.models_url
+
+
+def _note_changed_files(repository: Repository) -> None:
+    """A note on files that are not as trb wrote them: the likely reason of another answer."""
+    from triton_repo_builder.base.text import some
+    from triton_repo_builder.repository import integrity
+
+    recorded = repository.manifest.files if repository.manifest else {}
+    altered = integrity.altered(repository.path, recorded)
+    if altered:
+        listed = some([str(each) for each in altered])
+        console.note(f"not as trb wrote it: {listed} (trb check {repository.path} says what to do)")
 
 
 def _write(path: Path, text: str) -> None:

@@ -95,10 +95,12 @@ def command(
     repository = engines.repository(repo, needed=starts or result.write)
     if options.endpoint in options.variants:
         raise click.UsageError(f"--variants: {options.endpoint} is what --endpoint names; leave it out.")
-    names = needed(repository, options.endpoint, options.variants) if repository and starts else ()
+    chosen = starts or (result.write and options.endpoint)
+    names = needed(repository, options.endpoint, options.variants) if repository and chosen else ()
     if repository and result.write:  # what is written must not break others that share a model
         names = affected(repository, names)
-    live = Live(lambda: engines.reached(repository, address, engine, models=names), repository, own=starts)
+    loaded = names if starts else ()
+    live = Live(lambda: engines.reached(repository, address, engine, models=loaded), repository, own=starts)
     if result.matrix:
         return _matrix(live, options, as_json=result.as_json)
     options = replace(options, command=declared.command_line())
@@ -244,7 +246,7 @@ def _print(report: Report) -> None:
     if report.better:
         console.echo(f"chosen: {report.chosen}")
     elif report.compared:
-        console.echo("the default stays: nothing was better in every round, beyond noise")
+        console.echo("the default stays: nothing was better in every round, beyond noise; nothing to write")
     chosen = next((each for each in report.compared if each.name == report.chosen), None)
     if report.rps and chosen and chosen.capacity:
         replicas = -(-report.rps // chosen.capacity)

@@ -59,6 +59,28 @@ def test_settings_of_a_model_that_is_not_ready_are_not_called_good(
     assert f"not known: the settings of {config.parent.name}, not ready: repair that first" in said
 
 
+def test_a_model_that_is_not_ready_either_may_still_be_asked_why_it_does_not_batch(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "both"
+    wrong = x("-1, 4").replace("TYPE_FP32", "TYPE_INT32")
+    graph(root, "m", f"max_batch_size: 0\n{wrong}{y('-1, 4')}", doubled(["batch", 4]))
+    assert run(root, "--question", "batching") == 1
+    assert "[batching-no-rows]" in capsys.readouterr().out
+    run(root)
+    assert "[batching-no-rows]" not in capsys.readouterr().out
+
+
+def test_without_a_question_a_model_that_could_batch_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "single"
+    graph(root, "m", f"max_batch_size: 0\n{x('-1, 4')}{y('-1, 4')}", doubled(["batch", 4]))
+    run(root)
+    said = capsys.readouterr().out
+    assert "not known: whether m should batch: max_batch_size is 0; ask with --question batching" in said
+
+
 def test_all_questions_are_answered_in_order(healthy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(healthy) == 0
     titles = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Why")]

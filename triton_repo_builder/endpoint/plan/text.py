@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from triton_repo_builder.base import resources
+from triton_repo_builder.base import files, resources
 from triton_repo_builder.base.files import File
 from triton_repo_builder.endpoint.golden import original, short_rows, transformers_check
 from triton_repo_builder.endpoint.golden import text as golden
@@ -260,10 +260,8 @@ def _front(request: PlanRequest, prepared: TextEncoding, types: bool, rows: Rows
 
 
 def _tokenizer_file(path: str, spec: TokenizerSpec) -> File:
-    """The user's own file if that is what is served."""
-    if spec.content is None:
-        return File(path=path, source=spec.file)
-    return File(path=path, content=spec.content)
+    """A copy, no link: an edit of what is served must not reach the user's own file."""
+    return File(path=path, content=files.read(spec.file) if spec.content is None else spec.content)
 
 
 def _probes(prepared: TextEncoding, task: TaskPlan) -> list[Any]:

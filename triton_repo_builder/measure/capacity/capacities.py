@@ -41,6 +41,8 @@ class Capacity:
     source: str
     service: Service | None = None
     """Service times for a simulation; None if they were not measured."""
+    notes: tuple[str, ...] = ()
+    """Notes of the run that measured it, such as that other programs used the machine."""
 
 
 def read(path: Path, instance: str, objective: Objective) -> tuple[Capacity, ...]:
@@ -145,6 +147,7 @@ def _tuned(path: Path, document: Mapping[str, Any], instance: str, objective: Ob
             percentile=percentile,
             source=path.name,
             service=service if entry["name"] == chosen else None,
+            notes=tuple(map(str, document.get("notes") or ())),
         )
         for entry in document["compared"]
         if entry["capacity"]

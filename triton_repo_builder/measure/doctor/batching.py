@@ -19,9 +19,11 @@ IDLE = 0.1
 
 
 def causes(facts: Facts) -> Iterator[Cause]:
-    """Causes in the models that have no error."""
+    """Causes in the models that have no error; if asked, also in those with errors that join no requests."""
     for model in facts.models:
-        if model.ensemble or model.name in facts.broken or model.config.has("sequence_batching"):
+        if model.ensemble or model.config.has("sequence_batching"):
+            continue
+        if model.name in facts.broken and not (facts.is_asked(QUESTION) and model.rows == 0):
             continue
         causes_of_settings = list(_of_model(facts, model))
         yield from causes_of_settings
@@ -33,6 +35,11 @@ def unknown(facts: Facts) -> Iterator[str]:
     """Facts that are missing for this question."""
     if broken := sorted(facts.broken):
         yield f"the settings of {', '.join(broken)}, not ready: repair that first, and ask again"
+    unjoined = (
+        [] if facts.is_asked(QUESTION) else [model.name for model in facts.models if _may_join(facts, model)]
+    )
+    if unjoined:
+        yield f"whether {', '.join(unjoined)} should batch: max_batch_size is 0; ask with --question batching"
     if facts.snapshot is None:
         yield "rows per execution: name the server's URL, or measure with --bench"
         return
@@ -42,6 +49,14 @@ def unknown(facts: Facts) -> Iterator[str]:
             f"rows per execution of {', '.join(quiet)}: fewer than {ENOUGH} executions yet; measure with "
             "--bench"
         )
+
+
+def _may_join(facts: Facts, model: ModelFacts) -> bool:
+    """Whether the server joins no requests of a model whose graph could have several rows."""
+    if model.rows or model.ensemble or model.name in facts.broken or model.context is None:
+        return False
+    signature = repairs.signature_of(model.context)
+    return isinstance(signature, ModelSignature) and signature.batch.possible
 
 
 def _of_model(facts: Facts, model: ModelFacts) -> Iterator[Cause]:
@@ -172,8 +187,8 @@ def _lengths(model: ModelFacts) -> Iterator[Cause]:
     )
     fixes: tuple[Repair, ...] = ()
     remedy = (
-        "send equal shapes (pad on the client), or let trb build make it: trb build --model FILE packs "
-        "rows of any length"
+        "send equal shapes (pad on the client), or let trb build make it: trb build --model FOLDER, with the "
+        "ONNX file and its tokenizer.json, takes texts and packs rows of any length"
     )
     if model.backend == "python":
         remedy = "write allow_ragged_batch: true on these inputs: execute() then gets requests of any shape"

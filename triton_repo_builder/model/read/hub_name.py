@@ -109,7 +109,7 @@ def is_plain(file: str) -> bool:
 def note(path: Path) -> str:
     """A note on a folder here that has the name of a model on the Hub; empty without a sign of that model.
 
-    Signs: files that every repository or download of the Hub has, or the model in the library's cache.
+    Signs: what a download of the Hub leaves in a folder, or the model in the library's cache.
     """
     if len(path.parts) != 2 or not path.is_dir() or _relative(path) is None:
         return ""
@@ -117,7 +117,7 @@ def note(path: Path) -> str:
     cache = Path(
         os.environ.get("HF_HUB_CACHE") or Path(os.environ.get("HF_HOME") or home, "hub")
     ).expanduser()
-    signs = (path / ".gitattributes", path / ".cache/huggingface", cache / f"models--{'--'.join(path.parts)}")
+    signs = (path / ".cache/huggingface", cache / f"models--{'--'.join(path.parts)}")
     if not any(map(os.path.lexists, signs)):
         return ""
     return f"{path} is a folder here, and is taken: the model of that name on the Hub is hf://{path}"

@@ -76,7 +76,7 @@ def test_text_that_is_no_name_is_refused() -> None:
     assert (caught.value.code, caught.value.where) == (Code.USAGE, "--model")
 
 
-@pytest.mark.parametrize("sign", ["hf/hub/models--a--b", "a/b/.gitattributes", "a/b/.cache/huggingface"])
+@pytest.mark.parametrize("sign", ["hf/hub/models--a--b", "a/b/.cache/huggingface"])
 def test_a_folder_with_the_name_of_a_model_is_taken_and_said(
     sign: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
