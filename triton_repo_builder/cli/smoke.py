@@ -112,7 +112,8 @@ def _note_changed_files(repository: Repository) -> None:
     altered = integrity.altered(repository.path, recorded)
     if altered:
         listed = some([str(each) for each in altered])
-        console.note(f"not as trb wrote it: {listed} (trb check {repository.path} says what to do)")
+        remedy = f"trb check {repository.path} says what to do, trb build … --diff what changed"
+        console.note(f"not as trb wrote it: {listed} ({remedy})")
 
 
 def _write(path: Path, text: str) -> None:

@@ -14,6 +14,8 @@ CHECKED = frozenset(
     {"preferred-size", "queue-delay-long", "queue-delay-unused", "onnx-batch-axis", "onnx-ragged"}
 )
 """Findings of ``trb check`` that answer this question."""
+LONG = 5
+"""Multiple of the time of an execution from which waiting for others is no gain."""
 IDLE = 0.1
 """Share of a request's time in the queue below which nothing waits."""
 
@@ -206,17 +208,25 @@ def _lengths(model: ModelFacts) -> Iterator[Cause]:
 
 def _by_statistics(facts: Facts, model: ModelFacts) -> Iterator[Cause]:
     """Nothing in the settings: then the load."""
-    if model.ratio is None or model.merges or model.rows < 2:
+    if model.ratio is None or model.rows < 2:
         return
     total, queue = model.mean_ms("success"), model.mean_ms("queue")
     delay = (model.config.dynamic_batching or {}).get("max_queue_delay_microseconds", 0) / 1000
     evidence = (f"mean time of a request {total:.2f} ms, of it {queue:.2f} ms in the queue",)
-    if delay and queue >= 0.5 * delay:
-        repair = repairs.config(
-            model.name,
-            "max_queue_delay_microseconds removed",
-            repairs.without_inner("dynamic_batching", "max_queue_delay_microseconds"),
+    if model.merges and not (delay and queue >= LONG * (total - queue)):
+        return
+    if model.merges:
+        yield _cause(
+            model,
+            "queue-delay-long",
+            f"each request waits up to {delay:g} ms for others, far longer than the model computes",
+            "dynamic_batching",
+            "max_queue_delay_microseconds",
+            evidence=evidence,
+            remedy="drop max_queue_delay_microseconds, or make it shorter than an execution",
+            repairs=(_without_delay(model),),
         )
+    elif delay and queue >= 0.5 * delay:
         yield _cause(
             model,
             "batching-no-company",
@@ -226,7 +236,7 @@ def _by_statistics(facts: Facts, model: ModelFacts) -> Iterator[Cause]:
             evidence=evidence,
             remedy="send requests at the same time (threads, async, several clients); drop the delay, which "
             "each lone request pays",
-            repairs=(repair,),
+            repairs=(_without_delay(model),),
         )
     elif facts.is_asked(QUESTION) and total and queue < IDLE * total:  # else a light load is no fault
         yield _cause(
@@ -237,6 +247,14 @@ def _by_statistics(facts: Facts, model: ModelFacts) -> Iterator[Cause]:
             evidence=evidence,
             remedy="send requests at the same time (threads, async, several clients)",
         )
+
+
+def _without_delay(model: ModelFacts) -> Repair:
+    return repairs.config(
+        model.name,
+        "max_queue_delay_microseconds removed",
+        repairs.without_inner("dynamic_batching", "max_queue_delay_microseconds"),
+    )
 
 
 def _beside_one_that_batches(facts: Facts, model: ModelFacts) -> bool:

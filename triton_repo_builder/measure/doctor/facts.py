@@ -92,6 +92,10 @@ class ModelFacts:
         return str(self.context.at(*path))
 
 
+EDITED = ("manifest-changed", "manifest-content", "manifest-sources")
+"""Findings of ``trb check`` about files that are not as ``trb build`` wrote them."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Facts:
     """Everything that was read."""
@@ -138,8 +142,12 @@ class Facts:
 
     @cached_property
     def broken(self) -> frozenset[str]:
-        """Models with an error, which say nothing else."""
-        return frozenset(finding.model for finding in self.findings if finding.severity == "error")
+        """Models with an error, which say nothing else. A changed file is none: the server loads it."""
+        return frozenset(
+            finding.model
+            for finding in self.findings
+            if finding.severity == "error" and finding.code not in EDITED
+        )
 
     @cached_property
     def models(self) -> tuple[ModelFacts, ...]:

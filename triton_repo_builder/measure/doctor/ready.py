@@ -11,7 +11,7 @@ from triton_repo_builder.check.context import ModelContext
 from triton_repo_builder.check.finding import Finding
 from triton_repo_builder.measure.doctor import answers, batching, first_request, gpu, messages, repairs
 from triton_repo_builder.measure.doctor.cause import Cause, Repair
-from triton_repo_builder.measure.doctor.facts import Facts
+from triton_repo_builder.measure.doctor.facts import EDITED, Facts
 from triton_repo_builder.measure.doctor.messages import REFUSED, SHM_GROWTH, SHM_START, STUB, Explained
 
 QUESTION = "ready"
@@ -76,7 +76,7 @@ def _questions(finding: Finding) -> tuple[str, ...]:
     named = tuple(question for question, codes in CHECKED.items() if finding.code in codes)
     if "model_warmup" in finding.message and finding.code == "ensemble-forbidden":
         named = (first_request.QUESTION,)
-    return (*named, QUESTION) if finding.severity == "error" else named
+    return (*named, QUESTION) if finding.severity == "error" and finding.code not in EDITED else named
 
 
 def _messages(facts: Facts) -> Iterator[tuple[str, Explained]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny
 
 from tests.support import doctor_threads as threads
 from tests.support.doctor_threads import BATCHED, BIG, CPU, doubled, graph, python, x, y
@@ -119,6 +120,25 @@ def test_statistics_are_a_cause_if_they_say_so(delay: int, counted: Counters, me
         cause = found["batching-no-company"]
         assert cause.message.startswith(message)
         assert cause.evidence[0] == "inference_count 100 / execution_count 100 = 1.00 rows per execution"
+
+
+@pytest.mark.parametrize(("queue", "found"), [(480, {"queue-delay-long"}), (50, set())])
+def test_a_delay_that_outlasts_the_model_is_a_cause_also_if_requests_join(
+    queue: float, found: set[str]
+) -> None:
+    wait = "dynamic_batching { max_queue_delay_microseconds: 500000 }"
+    text = f'backend: "onnxruntime"\nmax_batch_size: 8\n{x("4")}{y("4")}{wait}\n'
+    assert set(causes(facts(snapshot=served({"m": text}, counters(100, 25, 500, queue))))) == found
+
+
+def test_a_changed_file_hides_no_cause(tmp_path: Path, output: Path) -> None:
+    tiny.put(tiny.embedder(tmp_path / "bert"), output, name="bert")
+    config = output / "bert_model" / "config.pbtxt"
+    wait = "dynamic_batching { max_queue_delay_microseconds: 2000000"
+    config.write_text(config.read_text().replace("dynamic_batching {", wait))
+    found = causes(facts(output))
+    assert {"manifest-changed", "queue-delay-long"} <= set(found)
+    assert "ready" not in found["manifest-changed"].questions
 
 
 def test_too_few_executions_are_said() -> None:
