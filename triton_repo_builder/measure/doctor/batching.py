@@ -15,7 +15,7 @@ CHECKED = frozenset(
 )
 """Findings of ``trb check`` that answer this question."""
 LONG = 5
-"""Multiple of the time of an execution from which waiting for others is no gain."""
+"""Multiple of the time of an execution from which waiting for others does not pay."""
 IDLE = 0.1
 """Share of a request's time in the queue below which nothing waits."""
 
