@@ -138,6 +138,19 @@ def test_a_server_behind_a_url_is_left_as_it_was(root: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
+def test_what_a_server_behind_a_url_has_not_loaded_is_not_proven(root: Path, tmp_path: Path) -> None:
+    made.python(root, "apart")
+    with serve.start(root, free("sleeper")) as server:
+        url = ("--url", server.urls.http, "--grpc-url", server.urls.grpc)
+        done = cli.call(
+            "tune", str(root), *url, *ONLY, *QUICK, "--trials", "2", "--write", "--json", cwd=tmp_path
+        )
+        assert done.returncode == 0, done.stderr
+        everything = cli.call("smoke", str(root), *url, cwd=tmp_path)
+        assert "apart" in everything.stdout and everything.returncode == Code.FAILED_CHECKS.exit
+
+
+@pytest.mark.slow
 def test_an_objective_that_nothing_meets(root: Path) -> None:
     made.python(root, "another", made.RAISES)  # it is not loaded
     before = snapshot(root)

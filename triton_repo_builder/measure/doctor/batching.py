@@ -23,9 +23,7 @@ IDLE = 0.1
 def causes(facts: Facts) -> Iterator[Cause]:
     """Causes in the models that have no error; if asked, also in those with errors that join no requests."""
     for model in facts.models:
-        if model.ensemble or model.config.has("sequence_batching"):
-            continue
-        if model.name in facts.broken and not (facts.is_asked(QUESTION) and model.rows == 0):
+        if model.ensemble or model.config.has("sequence_batching") or not _is_judged(facts, model):
             continue
         causes_of_settings = list(_of_model(facts, model))
         yield from causes_of_settings
@@ -35,12 +33,11 @@ def causes(facts: Facts) -> Iterator[Cause]:
 
 def unknown(facts: Facts) -> Iterator[str]:
     """Facts that are missing for this question."""
-    if broken := sorted(facts.broken):
+    steps = [model for model in facts.models if not model.ensemble]
+    if broken := [model.name for model in steps if not _is_judged(facts, model)]:
         yield f"the settings of {', '.join(broken)}, not ready: repair that first, and ask again"
-    unjoined = (
-        [] if facts.is_asked(QUESTION) else [model.name for model in facts.models if _may_join(facts, model)]
-    )
-    if unjoined:
+    unjoined = [model.name for model in steps if model.name not in facts.broken and _may_join(model)]
+    if unjoined and not facts.is_asked(QUESTION):
         yield f"whether {', '.join(unjoined)} should batch: max_batch_size is 0; ask with --question batching"
     if facts.snapshot is None:
         yield "rows per execution: name the server's URL, or measure with --bench"
@@ -53,11 +50,14 @@ def unknown(facts: Facts) -> Iterator[str]:
         )
 
 
-def _may_join(facts: Facts, model: ModelFacts) -> bool:
-    """Whether the server joins no requests of a model whose graph could have several rows."""
-    if model.rows or model.ensemble or model.name in facts.broken or model.context is None:
-        return False
-    signature = repairs.signature_of(model.context)
+def _is_judged(facts: Facts, model: ModelFacts) -> bool:
+    """Whether the settings count: of a model with an error only that nothing joins, for who asks."""
+    return model.name not in facts.broken or (facts.is_asked(QUESTION) and model.rows == 0)
+
+
+def _may_join(model: ModelFacts) -> bool:
+    """Whether no requests join, though the graph could have several rows."""
+    signature = repairs.signature_of(model.context) if model.context and not model.rows else None
     return isinstance(signature, ModelSignature) and signature.batch.possible
 
 

@@ -50,7 +50,7 @@ def typed(example: Example, url: str) -> str:
         item = examples.get(named["name"])
         named["example"] = _example(item, named["scalar"]) if item else ""
     needed = [tensor for tensor in inputs if tensor["name"] not in endpoint.optional]
-    one_text = len(needed) == 1 and needed[0]["datatype"] == "BYTES" and needed[0]["scalar"]
+    one_text = len(needed) == 1 and _is_text(needed[0])
     text = templates.render(
         "client.py.jinja",
         name=endpoint.name,
@@ -74,9 +74,8 @@ def usage(example: Example, module: str) -> str:
     ordered = tuple(sorted(endpoint.inputs, key=lambda tensor: tensor.optional))
     inputs, outputs = _named(ordered, endpoint, OURS), _named(endpoint.outputs, endpoint, frozenset())
     needed = [tensor for tensor in inputs if tensor["name"] not in endpoint.optional]
-    texts = all(tensor["datatype"] == "BYTES" and tensor["scalar"] for tensor in needed)
+    texts = example.file is None and all(map(_is_text, needed))
     items = {item["name"]: item for item in example.inputs}
-    texts = texts and example.file is None
     arguments = ", ".join(
         f"{tensor['identifier']}={_shown(items[tensor['name']], tensor['scalar'], texts=texts)}"
         for tensor in needed
@@ -90,6 +89,11 @@ def usage(example: Example, module: str) -> str:
     if endpoint.max_batch_size:
         return f"from {module} import infer\n\nfor answer in {call}:{also}\n    print({answer})"
     return f"from {module} import infer\n\nanswer = {call}{also}\nprint({answer})"
+
+
+def _is_text(tensor: Mapping[str, Any]) -> bool:
+    """Whether each row of an input is one string: a text, or the bytes of a file."""
+    return bool(tensor["datatype"] == "BYTES" and tensor["scalar"])
 
 
 def _shown(item: Mapping[str, Any], scalar: bool, *, texts: bool) -> str:
