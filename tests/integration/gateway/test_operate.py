@@ -220,7 +220,7 @@ def test_keys_are_read_again_on_change(tmp_path: Path, server: serve.RunningServ
         until(lambda: "the API keys stay as they were" in said.read_text(), 20)
         assert (status(second), status(first)) == (200, 401)
         assert '"owner":"first team"' in said.read_text()
-        body = {"model": "mean", "input": 5}
+        body = {"model": "quick", "input": 5}
         refused = requests.post(
             f"{url}/v1/embeddings", json=body, headers={"Authorization": f"Bearer {second}"}, timeout=30
         )

@@ -23,7 +23,7 @@ from tests.support.cli import ARGV, in_folder, own
 from tests.support.serve_repository import until
 from tests.support.servers import free
 from triton_repo_builder.run import serve
-from triton_repo_builder.run.gateway.shadow import PINNED
+from triton_repo_builder.run.gateway.shadow import SAME_STEPS
 
 pytestmark = [pytest.mark.server, pytest.mark.gateway]
 COUNTS = ("compared", "dropped", "failed")
@@ -119,7 +119,7 @@ def test_a_version_of_an_ensemble_is_not_compared_with_itself(
         assert httpx.post(f"{url}/v1/embeddings", json={"model": "minilm", "input": "a"}).is_success
         until(lambda: [each for each in httpx.get(f"{url}/shadow").json()["endpoints"] if each["failed"]])
         (report,) = httpx.get(f"{url}/shadow").json()["endpoints"]
-        assert (report["compared"], report["failed"], report["last_failure"]) == (0, 1, PINNED)
+        assert (report["compared"], report["failed"], report["last_failure"]) == (0, 1, SAME_STEPS)
 
 
 REQUESTS: tuple[tuple[str, str, Any], ...] = (
@@ -144,8 +144,9 @@ REQUESTS: tuple[tuple[str, str, Any], ...] = (
 def test_answers_of_every_task_are_compared(
     server: serve.RunningServer, repository: Path, tmp_path: Path
 ) -> None:
-    """The shadow is the only version itself: every answer agrees."""
-    arguments = ("--repo", str(repository), "--shadow", "1", "--share", "100%")
+    """The shadow is the same server by another name: every answer agrees."""
+    second = server.urls.grpc.replace("127.0.0.1", "127.1")
+    arguments = ("--repo", str(repository), "--shadow", second, "--share", "100%")
     with running(tmp_path, server.urls.grpc, *arguments) as url:
         for name, path, body in REQUESTS:
             kind = {"content": body} if isinstance(body, bytes) else {"json": {"model": name, **body}}

@@ -34,8 +34,8 @@ class Served:
     rules: TextRules = field(default=TextRules(), compare=False)
     facts: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """Facts of the manifest: activation, labels, aggregation."""
-    pinned: bool = field(default=False, compare=False)
-    """Whether it is an ensemble whose steps name their versions: each version of it runs the same ones."""
+    ensemble: bool = field(default=False, compare=False)
+    """Whether it has steps: its versions share one config.pbtxt, so they run the same ones."""
     fault: str = ""
     """The fault of its labels: requests that need them are refused."""
 

@@ -85,7 +85,7 @@ class Discovery:
             endpoint=endpoint,
             rules=self._rules(config, configs, entry),
             facts=entry.facts if entry else {},
-            pinned=any(step.model_version > 0 for step in config.steps),
+            ensemble=bool(config.steps),
         )
 
     def _rules(

@@ -33,8 +33,9 @@ UNDER_WAY = 4
 """Copies at the shadow at a time."""
 RECENT = 1000
 """Copies whose times make the percentiles."""
-PINNED = (
-    "each version of this ensemble runs the same versions of its steps: run the other one as a second server"
+SAME_STEPS = (
+    "the versions of an ensemble share one config.pbtxt, so the same steps: "
+    "run the other one as a second server"
 )
 """The failure of a copy for a version that would answer as the served one."""
 
@@ -233,8 +234,8 @@ class Shadow:
 
     async def _compare(self, copy: Copy, tally: Tally) -> None:
         """Ask the shadow and count; whatever goes wrong is a failure of the shadow."""
-        if self.version and copy.served.pinned:
-            tally.fail(PINNED)
+        if self.version and copy.served.ensemble:
+            tally.fail(SAME_STEPS)
             return
         served = replace(copy.served, version=self.version) if self.version else copy.served
         began = time.perf_counter()

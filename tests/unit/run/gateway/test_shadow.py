@@ -88,13 +88,13 @@ def test_a_version_is_asked_and_compared() -> None:
     run(work)
 
 
-def test_a_version_of_an_ensemble_with_fixed_steps_is_not_asked() -> None:
+def test_a_version_of_an_ensemble_is_not_asked() -> None:
     """It would answer as the other one does: the steps are the same."""
 
     async def work() -> None:
         server = Server({"embedding": np.array([[1.0, 0.0]], dtype=np.float32)})
         one, offered = shadow(server), copy()
-        one.offer(replace(offered, served=replace(offered.served, pinned=True)))
+        one.offer(replace(offered, served=replace(offered.served, ensemble=True)))
         entry = await settled(one, 1)
         assert (entry["compared"], entry["failed"], server.asked) == (0, 1, [])
         await one.close()
