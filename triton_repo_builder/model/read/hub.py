@@ -150,7 +150,8 @@ def _cached(name: HubName, why: str) -> Listing:
     try:
         folder = Path(_snapshot(name, name.revision or MAIN, [], local_files_only=True))
     except FileNotFoundError:
-        raise _not_cached(name, "the model", why) from None
+        missing = f"its revision {name.revision}" if name.revision else "the model"
+        raise _not_cached(name, missing, why) from None
     try:
         listed = huggingface_hub.get_cached_repo_tree(name.model, revision=folder.name)
         paths = [entry.path for entry in listed]
@@ -290,6 +291,8 @@ def _choice(name: HubName, listing: Listing, chosen: str, file: str) -> str:
 def _uses_cache(listing: Listing, name: HubName) -> str:
     if not listing.why:
         return ""
+    if source.COMMIT.fullmatch(name.revision):
+        return f"{listing.why}: built from the cache"
     return f"{listing.why}: built from the cache, as {name.revision or MAIN} was when it was last fetched"
 
 

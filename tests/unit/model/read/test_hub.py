@@ -131,13 +131,15 @@ def test_a_commit_that_is_in_the_cache_needs_no_hub(
     assert unreached.hub == first.hub
     assert "503" in notes[1]
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    for name in (MODEL, f"{MODEL}@{running.commit(MODEL)}"):
+    for name, said in ((MODEL, "as main was"), (f"{MODEL}@{running.commit(MODEL)}", "")):
         offline, notes = fetch(name)
         assert offline.hub == first.hub
         assert "HF_HUB_OFFLINE" in notes[1]
+        assert said in notes[1] and ("last fetched" in notes[1]) == bool(said)
     asked = refusal(file="onnx/model_O4.onnx")
     assert (asked.code, "onnx/model_O4.onnx" in asked.message) == (Code.NOT_FOUND, True)
     assert refusal("tiny/other").code is Code.NOT_FOUND
+    assert "its revision v9 is not in the cache" in refusal(f"{MODEL}@v9").message
 
 
 def test_refusals(running: support.Hub, monkeypatch: pytest.MonkeyPatch) -> None:
