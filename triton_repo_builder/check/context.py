@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -50,7 +49,6 @@ class RepositoryContext:
     _models: dict[str, ModelContext] = field(default_factory=dict)
     _importable: dict[Path, frozenset[str]] = field(default_factory=dict)
     _sources: dict[Path, PythonSource] = field(default_factory=dict)
-    _parsed: dict[tuple[str, bytes], PythonSource] = field(default_factory=dict)
     _faults: dict[Path, tuple[str, ...]] = field(default_factory=dict)
     _kernels: dict[Path, tuple[str, ...]] = field(default_factory=dict)
     _graphs: dict[Path, ModelSignature | TrbError] = field(default_factory=dict)
@@ -89,12 +87,8 @@ class RepositoryContext:
         """A parsed model.py. Raises OSError if it cannot be read."""
         if path not in self._sources:
             major, _, minor = self.release.python.partition(".")
-            # Most model.py of a repository are copies of a few.
-            text = files.read(path)
-            key = (path.name, hashlib.sha256(text).digest())
-            if key not in self._parsed:
-                self._parsed[key] = python_source.parse(text, path.name, (int(major), int(minor)))
-            self._sources[path] = self._parsed[key]
+            python = (int(major), int(minor))
+            self._sources[path] = python_source.parse(files.read(path), path.name, python)
         return self._sources[path]
 
     def importable(self, folder: Path) -> frozenset[str]:

@@ -6,7 +6,7 @@ import ast
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from triton_repo_builder.check.python_nodes import bindings, dotted, named, own_nodes
 from triton_repo_builder.check.python_statements import (
@@ -217,10 +217,16 @@ class PythonSource:
 
     def _run_by(self, name: str) -> tuple[ast.AST, ...]:
         """Nodes that always run when a method is called; a call of a generator runs none."""
-        method = self.method(name)
-        body = method.body if method else []
-        generator = any(isinstance(node, ast.Yield | ast.YieldFrom) for node in own_nodes(body))
-        return () if generator else tuple(reached(body))
+        if name not in self._runs:
+            method = self.method(name)
+            body = method.body if method else []
+            generator = any(isinstance(node, ast.Yield | ast.YieldFrom) for node in own_nodes(body))
+            self._runs[name] = () if generator else tuple(reached(body))
+        return self._runs[name]
+
+    @cached_property
+    def _runs(self) -> dict[str, tuple[ast.AST, ...]]:
+        return {}
 
     @cached_property
     def _needing(self) -> tuple[ast.Import | ast.ImportFrom, ...]:
@@ -236,6 +242,7 @@ class PythonSource:
         return tuple(imports)
 
 
+@lru_cache(maxsize=16)  # Most model.py of a repository, and of builds in one process, are copies of a few.
 def parse(source: bytes, name: str, python: tuple[int, int]) -> PythonSource:
     """Parse a file of that name as that version of Python."""
     if len(source) > LARGEST:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeGuard
 
@@ -58,17 +59,7 @@ class _Uses:
             else {*context.config.parameters}
         )
         """Parameters that the model may look up; None if they are unknown."""
-        nodes = [*ast.walk(source.tree)]
-        names = [node for node in nodes if isinstance(node, ast.Name | ast.Attribute)]
-        stores = Counter(dotted(node) for node in names if not isinstance(node.ctx, ast.Load))
-        loads = Counter(dotted(node) for node in names if isinstance(node.ctx, ast.Load))
-        reads = Counter(dotted(part) for node in nodes for part in _only_read(node))
-        assigned = [node for node in nodes if isinstance(node, ast.Assign)]
-        bound = {dotted(target): node.value for node in assigned for target in node.targets}
-        self._bound = {name: value for name, value in bound.items() if name and stores[name] == 1}
-        """Values by the names that one statement of the module binds."""
-        self._unchanged = {name for name in self._bound if loads[name] == reads[name]}
-        """The bound names whose value nothing can change."""
+        self._bound, self._unchanged = _bound(source.tree)
         # A function that gets the mapping may put something else into it.
         inner = [*ast.walk(initialize)]
         uses = sum(named(node) == self._arguments for node in inner)
@@ -168,6 +159,20 @@ def _looks_up(node: ast.expr, key: str) -> TypeGuard[ast.Subscript]:
     """Whether an expression is ``a["key"]``."""
     index = node.slice if isinstance(node, ast.Subscript) else None
     return isinstance(index, ast.Constant) and index.value == key
+
+
+@lru_cache(maxsize=16)  # as python_source.parse keeps trees
+def _bound(tree: ast.Module) -> tuple[Mapping[str, ast.expr], frozenset[str]]:
+    """Values by the names that one statement of the module binds; those whose value nothing can change."""
+    nodes = [*ast.walk(tree)]
+    names = [node for node in nodes if isinstance(node, ast.Name | ast.Attribute)]
+    stores = Counter(dotted(node) for node in names if not isinstance(node.ctx, ast.Load))
+    loads = Counter(dotted(node) for node in names if isinstance(node.ctx, ast.Load))
+    reads = Counter(dotted(part) for node in nodes for part in _only_read(node))
+    assigned = [node for node in nodes if isinstance(node, ast.Assign)]
+    bound = {dotted(target): node.value for node in assigned for target in node.targets}
+    once = {name: value for name, value in bound.items() if name and stores[name] == 1}
+    return once, frozenset(name for name in once if loads[name] == reads[name])
 
 
 def _only_read(node: ast.AST) -> list[ast.expr]:
