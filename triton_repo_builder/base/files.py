@@ -17,6 +17,7 @@ import shutil
 import stat
 import sys
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from threading import Thread
 from typing import IO, Any
@@ -71,9 +72,11 @@ class File:
     """The checksum of ``source``, if already being computed."""
 
     def sha256(self) -> str:
-        """Hex digest of the content."""
-        if self.checksum:
-            return str(self.checksum)
+        """Hex digest of the content, computed once."""
+        return str(self.checksum) if self.checksum else self._digest
+
+    @cached_property
+    def _digest(self) -> str:
         return hash_file(self.source) if self.source else hashlib.sha256(self.content).hexdigest()
 
     def size(self) -> int:

@@ -39,7 +39,7 @@ def _installed(target: str) -> list[File]:
     assert library is not None and library.origin is not None
     folder = Path(library.origin).parent
     shared = list(folder.glob("*.abi3.so"))
-    if len(shared) != 1 or not linux_x86_64(files.read(shared[0])[:20]):
+    if len(shared) != 1 or not linux_x86_64(_start(shared[0])):
         raise TrbError(
             Code.UNSUPPORTED_MODEL,
             "the installed tokenizers library is not built for Linux x86-64",
@@ -54,6 +54,12 @@ def _installed(target: str) -> list[File]:
         ),
         *described("tokenizers", target),
     ]
+
+
+def _start(file: Path) -> bytes:
+    """What ``linux_x86_64`` looks at."""
+    with files.opened(file) as stream:
+        return stream.read(20)
 
 
 def described(name: str, target: str) -> list[File]:
