@@ -6,14 +6,16 @@ CLIENTS := .venv-clients
 DOCS := .venv-docs
 PIP_FLAGS := --quiet --disable-pip-version-check
 export HF_HUB_OFFLINE := 1
+# Without it each of the tests' thousand processes would compile what it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-docker test-all test-clients models faults fuzz lint clean conformance
 
 demo: $(VENV)/.demo
 	@$(VENV)/bin/trb demo
 
-# Three workers on two cores: some always wait for a server. A module stays in one of them, the slow ones begin. docs/testing.md: what each tier runs.
-PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder
+# Four workers on two cores: some always wait for a server. A module stays in one of them, the slow ones begin. docs/testing.md: what each tier runs.
+PARALLEL := -n 4 --dist loadfile --no-loadscope-reorder
 
 test: $(VENV)/.dev
 	$(VENV)/bin/pytest $(PARALLEL)

@@ -57,7 +57,7 @@ def _installed(target: str) -> list[File]:
 
 
 def _start(file: Path) -> bytes:
-    """What ``linux_x86_64`` looks at."""
+    """Bytes that ``linux_x86_64`` looks at."""
     with files.opened(file) as stream:
         return stream.read(20)
 
