@@ -67,6 +67,14 @@ class Git:
         """Path of a file of git's (MERGE_HEAD, hooks/pre-commit) for this work tree."""
         return self.folder / self("rev-parse", "--git-path", name).rstrip("\n")
 
+    def paths(self, *names: str) -> list[Path]:
+        """Paths of several, asked at once: git takes longer to start than to answer."""
+        asked = (word for name in names for word in ("--git-path", name))
+        lines = self("rev-parse", *asked).rstrip("\n").split("\n")
+        if len(lines) != len(names):  # a line break in the name of a folder
+            return [self.path(name) for name in names]
+        return [self.folder / line for line in lines]
+
 
 def top_level(folder: Path) -> Path | None:
     """The top of the work tree that contains ``folder``, None outside of git. Raises ``TrbError``."""

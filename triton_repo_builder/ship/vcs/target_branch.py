@@ -41,8 +41,8 @@ def target(git: Git, name: str | None) -> Target:
     tip = git.ask("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
     branch = None if name is None else _branch(git, name)
     if branch is None or branch == head:
-        for file, operation in UNDER_WAY.items():
-            if git.path(file).exists():
+        for file, operation in zip(git.paths(*UNDER_WAY), UNDER_WAY.values(), strict=True):
+            if file.exists():
                 raise TrbError(
                     Code.GIT_REFUSED,
                     f"{operation} is in progress",
@@ -149,8 +149,7 @@ def remote(git: Git, branch: str) -> str:
 
 def check_lock(git: Git, branch: str) -> None:
     """Raise GIT_REFUSED while another git process locks the index, HEAD or the branch."""
-    for name in ("index", "HEAD", *([f"refs/heads/{branch}"] if branch else [])):
-        lock = git.path(f"{name}.lock")
+    for lock in git.paths("index.lock", "HEAD.lock", *([f"refs/heads/{branch}.lock"] if branch else [])):
         if lock.exists():
             raise TrbError(
                 Code.GIT_REFUSED,
