@@ -68,9 +68,9 @@ class Git:
         return self.folder / self("rev-parse", "--git-path", name).rstrip("\n")
 
     def paths(self, *names: str) -> list[Path]:
-        """Paths of several, asked at once: git takes longer to start than to answer."""
-        asked = (word for name in names for word in ("--git-path", name))
-        lines = self("rev-parse", *asked).rstrip("\n").split("\n")
+        """Paths of several such files, asked at once: git takes longer to start than to answer."""
+        options = (word for name in names for word in ("--git-path", name))
+        lines = self("rev-parse", *options).rstrip("\n").split("\n")
         if len(lines) != len(names):  # a line break in the name of a folder
             return [self.path(name) for name in names]
         return [self.folder / line for line in lines]
