@@ -297,20 +297,17 @@ class Bench:
     ) -> None:
         self._running.__exit__(kind, error, trace)
 
-    def judge(self, name: str, folder: Path = FOLDER, also: str = "") -> tuple[list[str], str]:
-        """Messages of our errors, and what the server said ("" if it loaded all).
-
-        ``also``: an empty file beside those of the case.
-        """
+    def judge(self, name: str, folder: Path = FOLDER) -> tuple[list[str], str]:
+        """Messages of our errors, and what the server said ("" if it loaded all)."""
         try:
-            return self._judge(name, folder, also)
+            return self._judge(name, folder)
         except (OSError, HTTPException):
             log.error("the server died:\n%s", self.server.log.read_text(errors="replace")[-4000:])
             # One that hangs in a load would not end by itself either.
             with suppress(ProcessLookupError):
                 os.kill(self.server.pid, signal.SIGKILL)
             self._restart()
-            return self._judge(name, folder, also)
+            return self._judge(name, folder)
         finally:
             # A server that has refused a state may die, or hang, at the next load; one that could not unpack
             # an archive unpacks no other.
@@ -327,10 +324,8 @@ class Bench:
             self.server.unload(entry.name)
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
-    def _judge(self, name: str, folder: Path, also: str) -> tuple[list[str], str]:
-        source = lay_out(name, self._directory / f"{folder.name}-{name}{bool(also)}-{self._starts}", folder)
-        if also:
-            (source / also).touch()
+    def _judge(self, name: str, folder: Path) -> tuple[list[str], str]:
+        source = lay_out(name, self._directory / f"{folder.name}-{name}-{self._starts}", folder)
         for entry in source.iterdir():
             if entry.is_dir():
                 shutil.copytree(entry, self.repository / entry.name, symlinks=True)
@@ -448,13 +443,6 @@ def test_a_completing_server_refuses_in_our_words(completing: Bench, name: str) 
     errors, said = completing.judge(name)
     assert len(errors) == 1
     assert errors[0] in said
-
-
-def test_a_good_ensemble_has_no_finding_and_loads(bench: Bench, tmp_path: Path) -> None:
-    source = lay_out("version-empty", tmp_path / "repository")
-    (source / "e" / "1" / ".gitkeep").touch()
-    assert findings(source) == []
-    assert bench.judge("version-empty", also="e/1/.gitkeep") == ([], "")
 
 
 ONNX = [

@@ -103,26 +103,29 @@ def test_no_request_fails_while_it_stops(tmp_path: Path, repository: Path) -> No
     with serve(tmp_path, repository, "--openai", PORT, "--json") as running:
         url = running.ready()["urls"]["openai"]
         statuses: list[int] = []
+        ends: list[float] = []
 
         def ask() -> None:
             with httpx.Client() as client:
                 while True:
                     try:
                         answer = client.post(f"{url}/v1/embeddings", json={"input": "hello"}, timeout=30)
-                    except httpx.ConnectError:
-                        return  # it listens no longer
-                    except (httpx.RemoteProtocolError, httpx.ReadError):
-                        return  # an idle connection was closed, seen before or after the request was sent
+                    except (httpx.ConnectError, httpx.RemoteProtocolError, httpx.ReadError):
+                        # It listens no longer, or closed an idle connection.
+                        ends.append(time.monotonic())
+                        return
                     statuses.append(answer.status_code)
 
         threads = [threading.Thread(target=ask) for _ in range(4)]
         for thread in threads:
             thread.start()
         time.sleep(1)
+        asked = time.monotonic()
         assert running.end(signal.SIGTERM) == 0
         for thread in threads:
             thread.join(30)
         assert statuses and {*statuses} == {200}
+        assert len(ends) == len(threads) and min(ends) - asked > 5  # the default of --drain
 
 
 @pytest.mark.gateway

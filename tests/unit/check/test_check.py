@@ -41,6 +41,10 @@ def test_what_loads_has_no_error(name: str, tmp_path: Path) -> None:
     assert [str(finding) for finding in findings(repository) if finding.severity == "error"] == []
 
 
+def test_a_version_that_a_placeholder_keeps_has_no_finding(tmp_path: Path) -> None:
+    assert findings(lay_out("version-kept", tmp_path / "repository", GOOD)) == []
+
+
 def test_each_code_has_a_repository() -> None:
     texts = "".join(case(name)["expected"] for name in NAMES)
     shown = set(re.findall(r" \[([a-z0-9-]+)\]$", texts, re.MULTILINE))
